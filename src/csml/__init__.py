@@ -1,0 +1,19 @@
+"""csml: learn visual representations from unlabelled images by cross-sample, multi-level contrast (CsMl, ICCV 2021)."""
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from csml.weights import load_backbone as load_backbone
+
+__version__ = version("csml")
+__all__ = ["__version__", "load_backbone"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is asked for: `csml --help` should not wait for torch.
+    if name == "load_backbone":
+        from csml.weights import load_backbone
+
+        return load_backbone
+    raise AttributeError(f"module 'csml' has no attribute {name!r}")

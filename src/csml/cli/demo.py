@@ -1,0 +1,146 @@
+"""`csml demo`: both methods on the built-in pictures, judged against raw pixels and an untrained network."""
+
+import logging
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from csml.cli.knn import judge
+from csml.cli.pretrain import parse as parse_pretrain
+from csml.cli.pretrain import pretrain
+from csml.config.parsing import SettingsParser
+from csml.config.schema import PretrainConfig
+from csml.data.images import Images
+from csml.data.open import DataSplits, open_data
+from csml.errors import CsmlError
+from csml.evaluation.knn import knn_accuracy
+from csml.evaluation.settings import KnnConfig
+from csml.training.build import build_method
+from csml.training.metrics import read_metrics
+from csml.training.run_directory import new_run, write_json
+from csml.weights import load_backbone
+
+log = logging.getLogger("csml")
+
+_KS = (20, 200)
+_PRESETS = {"moco-v2": "demo-moco-v2", "csml": "demo"}
+
+
+@dataclass
+class DemoConfig:
+    """Settings of `csml demo`."""
+
+    data: str = "synthetic"
+    """Labelled images of about 32 pixels: the built-in ones, or a folder of class folders, or cifar10."""
+    out: str | None = None
+    """Directory for both runs; by default the next free runs/demo-001."""
+    epochs: int | None = None
+    """Passes over the data, the same for both methods; by default the preset's."""
+    seed: int = 0
+    """Of both runs."""
+
+
+@dataclass
+class _Row:
+    name: str
+    accuracy: dict[str, float]
+    minutes: float | None = None
+    purity: float | None = None
+
+
+def run(arguments: list[str]) -> int:
+    summary = "Pre-train MoCo v2 and CsMl for equal epochs and see how far each gets."
+    parser = SettingsParser("demo", DemoConfig, summary, "csml demo [--out FOLDER] [--epochs N]")
+    settings = parser.build(parser.settings(arguments), DemoConfig)
+    root = new_run(settings.out, "demo", overwrite=False).root
+    configs = {name: _config(preset, settings, root / name) for name, preset in _PRESETS.items()}
+    data = open_data(settings.data, configs["csml"].images)
+    if data.labeled is None or data.val is None:
+        raise CsmlError(f"data: the demo compares by labels, and {settings.data} has none; use csml pretrain")
+    _introduce(data, configs["csml"])
+    rows = [
+        _Row("raw pixels", _pixel_accuracy(data.labeled, data.val)),
+        _Row("untrained network", _untrained_accuracy(configs["csml"], data)),
+    ]
+    for name, title in (("moco-v2", "MoCo v2"), ("csml", "CsMl")):
+        log.info("\n%s, %d epochs", title, configs[name].epochs)
+        started = time.monotonic()
+        code = pretrain(configs[name])
+        if code:
+            return code
+        minutes = (time.monotonic() - started) / 60
+        purities = [record.get("omega/purity") for record in read_metrics(root / name / "metrics.jsonl")]
+        last = next((p for p in reversed(purities) if p is not None), None)
+        accuracy = _judge(load_backbone(root / name), data, configs[name])
+        write_json(root / name / "knn.json", {"weights": str(root / name), "data": settings.data, "accuracy": accuracy})
+        rows.append(_Row(title, accuracy, minutes, last))
+    write_json(root / "demo.json", [asdict(row) for row in rows])
+    _conclude(rows, root)
+    return 0
+
+
+def _config(preset: str, settings: DemoConfig, out: Path) -> PretrainConfig:
+    words = ["--preset", preset, "--data", settings.data, "--out", str(out), "--seed", str(settings.seed)]
+    if settings.epochs is not None:
+        words += ["--epochs", str(settings.epochs)]
+    return parse_pretrain(words)[0]
+
+
+def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, float]:
+    assert data.labeled is not None and data.val is not None
+    settings = KnnConfig(data=config.data, k=_KS, images=config.images, hardware=config.hardware)
+    accuracy: dict[str, float] = judge(backbone, data.labeled, data.val, settings)["accuracy"]
+    return accuracy
+
+
+def _untrained_accuracy(config: PretrainConfig, data: DataSplits) -> dict[str, float]:
+    return _judge(build_method(config, len(data.train)).query_encoder.backbone, data, config)
+
+
+def _pixel_accuracy(train: Images, val: Images) -> dict[str, float]:
+    """kNN on the pixels, less their mean over the training images (which makes it stronger)."""
+    size = 32
+
+    def pixels(images: Images) -> torch.Tensor:
+        rows = [np.asarray(images.read(i).resize((size, size))) for i in range(len(images))]
+        return torch.from_numpy(np.stack(rows)).float().flatten(1)  # (N, 32·32·3)
+
+    train_pixels, val_pixels = pixels(train), pixels(val)
+    mean = train_pixels.mean(0)
+    train_labels, val_labels = torch.from_numpy(train.labels), torch.from_numpy(val.labels)
+    return {str(k): knn_accuracy(train_pixels - mean, train_labels, val_pixels - mean, val_labels, k) for k in _KS}
+
+
+def _introduce(data: DataSplits, config: PretrainConfig) -> None:
+    log.info(
+        "%d training and %d test pictures of %d classes: %s",
+        len(data.train),
+        len(data.val or ()),
+        len(data.train.classes),
+        ", ".join(data.train.classes),
+    )
+    log.info("network %s at %d pixels, batch %d", config.model.backbone, config.images.size, config.batch_size)
+
+
+def _conclude(rows: list[_Row], root: Path) -> None:
+    table = Table(title="Test pictures classified by their nearest training pictures")
+    for heading in ("representation", *(f"{k}-NN" for k in _KS), "purity of Ω", "minutes"):
+        table.add_column(heading, justify="left" if heading == "representation" else "right")
+    for row in rows:
+        table.add_row(
+            row.name,
+            *(f"{row.accuracy[str(k)]:.1%}" for k in _KS),
+            "" if row.purity is None else f"{row.purity:.1%}",
+            "" if row.minutes is None else f"{row.minutes:.1f}",
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"runs, metrics and backbones: {root}/csml and {root}/moco-v2 (metrics.jsonl, backbone.safetensors)")
+    console.print(f'in Python:        import csml; backbone = csml.load_backbone("{root}/csml")')
+    console.print("your own images:  csml pretrain --preset demo --images.size 64 --data FOLDER", highlight=False)

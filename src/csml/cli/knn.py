@@ -1,0 +1,55 @@
+"""`csml knn`: nearest-neighbour accuracy of a backbone."""
+
+import logging
+from typing import Any
+
+from csml.cli.judging import labeled_splits, parse, result_path
+from csml.data.images import Images
+from csml.errors import CsmlError
+from csml.evaluation.features import extract_features
+from csml.evaluation.knn import knn_predict
+from csml.evaluation.settings import KnnConfig
+from csml.training.device import build_fabric
+from csml.training.run_directory import write_json
+from csml.weights import load_backbone
+
+log = logging.getLogger("csml")
+
+
+def run(arguments: list[str]) -> int:
+    summary = "Classify test images by the weighted vote of their nearest training images."
+    weights, config, _ = parse("knn", KnnConfig, summary, arguments)
+    for k in config.k:
+        if k < 1:
+            raise CsmlError(f"k: at least 1, not {k}")
+    train, val = labeled_splits(config)
+    result = judge(load_backbone(weights), train, val, config)
+    path = result_path(weights, config.output, "knn.json")
+    write_json(path, {"weights": weights, "data": config.data, **result})
+    for k, accuracy in result["accuracy"].items():
+        print(f"{k}-NN  {accuracy:.1%}")
+    log.info("written to %s", path)
+    return 0
+
+
+def judge(backbone: Any, train: Images, val: Images, config: KnnConfig) -> dict[str, Any]:
+    """Accuracy of each k; k beyond the number of training images is cut to it."""
+    fabric = build_fabric(config.hardware)
+    backbone = backbone.to(fabric.device)
+    kept = extract_features(backbone, train, config.images, fabric, (config.stage,), description="training features")
+    test = extract_features(backbone, val, config.images, fabric, (config.stage,), description="test features")
+    train_features, train_labels = kept.by_stage[config.stage][kept.good], kept.labels[kept.good]
+    test_features, test_labels = test.by_stage[config.stage][test.good], test.labels[test.good]
+    accuracy = {}
+    for k in config.k:
+        votes = min(k, len(train_features))
+        predicted = knn_predict(train_features, train_labels, test_features, votes, config.temperature)
+        accuracy[str(k)] = float((predicted == test_labels).float().mean())
+    return {
+        "accuracy": accuracy,
+        "stage": config.stage,
+        "temperature": config.temperature,
+        "trained_on": len(train_labels),
+        "tested": len(test_labels),
+        "failed": int((~kept.good).sum() + (~test.good).sum()),
+    }

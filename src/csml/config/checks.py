@@ -1,0 +1,124 @@
+"""All that a setting may not be, in one place; every message names the key and what would be right."""
+
+from csml.config.schema import AugmentationConfig, ContrastConfig, ImagesConfig, OptimizerConfig, PretrainConfig
+from csml.errors import CsmlError
+
+_LARGEST_STAGE = 4
+
+
+def _require(condition: bool, key: str, problem: str) -> None:
+    if not condition:
+        raise CsmlError(f"{key}: {problem}")
+
+
+def _probability(key: str, value: float) -> None:
+    _require(0 <= value <= 1, key, f"a probability lies between 0 and 1, not at {value:g}")
+
+
+def _interval(key: str, value: tuple[float, float], low: float, high: float) -> None:
+    _require(
+        low < value[0] <= value[1] <= high,
+        key,
+        f"two numbers a ≤ b above {low:g}" + (f" and at most {high:g}" if high < 1e9 else "") + f", not {list(value)}",
+    )
+
+
+def check_pretrain(config: PretrainConfig) -> None:
+    """What can be judged without looking at the data."""
+    _require(config.epochs >= 1, "epochs", f"at least 1, not {config.epochs}")
+    _require(config.batch_size >= 2, "batch_size", f"at least 2, not {config.batch_size}")
+    _require(config.seed >= 0, "seed", f"0 or more, not {config.seed}")
+    check_images(config.images)
+    _check_augmentation(config.augmentation)
+    _check_views(config)
+    _check_model(config)
+    _check_contrast(config.contrast)
+    _check_optimizer(config.optimizer)
+    settings = config.checkpoint
+    _require(settings.every_epochs >= 1, "checkpoint.every_epochs", f"at least 1, not {settings.every_epochs}")
+    _require(settings.every_minutes > 0, "checkpoint.every_minutes", f"above 0, not {settings.every_minutes:g}")
+    _require(settings.every_steps is None or settings.every_steps >= 1, "checkpoint.every_steps", "at least 1")
+    _require(settings.keep >= 1, "checkpoint.keep", f"at least 1, not {settings.keep}")
+    _require(config.monitor.knn_every >= 0, "monitor.knn_every", "0 (never) or more")
+
+
+def check_images(images: ImagesConfig) -> None:
+    """What every command that reads images needs."""
+    _require(images.size >= 8, "images.size", f"at least 8 pixels, not {images.size}")
+    _require(0 < images.eval_crop <= 1, "images.eval_crop", f"above 0 and at most 1, not {images.eval_crop:g}")
+    _require(0 <= images.max_failed <= 1, "images.max_failed", f"a share between 0 and 1, not {images.max_failed:g}")
+    _require(images.workers is None or images.workers >= 0, "images.workers", "0 or more")
+    _require(images.synthetic_train >= 2, "images.synthetic_train", "at least 2")
+    _require(images.synthetic_val >= 1, "images.synthetic_val", "at least 1")
+    smallest = images.synthetic_size
+    _require(smallest is None or smallest >= 8, "images.synthetic_size", "at least 8 pixels")
+
+
+def check_against_data(config: PretrainConfig, images: int) -> None:
+    """What depends on how many images there are."""
+    _require(
+        config.batch_size <= images, "batch_size", f"at most the {images} images there are, not {config.batch_size}"
+    )
+    k = config.neighbors.k
+    if config.views.cross_sample:
+        _require(k < images, "neighbors.k", f"less than the {images} images there are, not {k}")
+
+
+def _check_augmentation(settings: AugmentationConfig) -> None:
+    for name in ("flip", "jitter", "gray", "blur", "solarize"):
+        _probability(f"augmentation.{name}", getattr(settings, name))
+    for name in ("brightness", "contrast", "saturation"):
+        strength = getattr(settings, name)
+        _require(strength >= 0, f"augmentation.{name}", f"0 or more, not {strength:g}")
+    _require(0 <= settings.hue <= 0.5, "augmentation.hue", f"between 0 and 0.5, not {settings.hue:g}")
+    _interval("augmentation.crop_scale", settings.crop_scale, 0, 1)
+    _interval("augmentation.crop_ratio", settings.crop_ratio, 0, 1e9)
+    _interval("augmentation.blur_sigma", settings.blur_sigma, 0, 1e9)
+
+
+def _check_views(config: PretrainConfig) -> None:
+    views, neighbors = config.views, config.neighbors
+    _require(
+        views.cross_sample or views.mix == "none",
+        "views.mix",
+        "mixing needs a second image; give --views.cross_sample true (with --neighbors.k 0 it is the anchor itself) "
+        "or --views.mix none",
+    )
+    _require(views.mix_alpha > 0, "views.mix_alpha", f"above 0, not {views.mix_alpha:g}")
+    _require(neighbors.k >= 0, "neighbors.k", f"0 or more, not {neighbors.k}")
+    _require(neighbors.refresh_every >= 1, "neighbors.refresh_every", f"at least 1, not {neighbors.refresh_every}")
+    _require(neighbors.warmup_epochs >= 0, "neighbors.warmup_epochs", f"0 or more, not {neighbors.warmup_epochs}")
+
+
+def _check_model(config: PretrainConfig) -> None:
+    from csml.models.backbones import BACKBONES  # here, so that reading settings does not need torch
+
+    model = config.model
+    _require(
+        model.backbone in BACKBONES,
+        "model.backbone",
+        f"{model.backbone!r} is unknown; choose one of {', '.join(BACKBONES)}",
+    )
+    stages = model.stages
+    good = len(stages) > 0 and len(set(stages)) == len(stages) and all(1 <= s <= _LARGEST_STAGE for s in stages)
+    _require(good, "model.stages", f"some of 1, 2, 3, 4, each once, not {list(stages)}")
+    _require(
+        _LARGEST_STAGE in stages, "model.stages", f"4, the last stage, must be among them, not only {list(stages)}"
+    )
+    _require(model.dim >= 2, "model.dim", f"at least 2, not {model.dim}")
+    _require(model.hidden is None or model.hidden >= 1, "model.hidden", "at least 1")
+
+
+def _check_contrast(settings: ContrastConfig) -> None:
+    _require(settings.temperature > 0, "contrast.temperature", f"above 0, not {settings.temperature:g}")
+    _require(0 <= settings.momentum < 1, "contrast.momentum", f"at least 0 and below 1, not {settings.momentum:g}")
+    length = settings.queue_length
+    _require(length is None or length >= 1, "contrast.queue_length", f"at least 1, not {length}")
+    _require(settings.bn_splits >= 1, "contrast.bn_splits", f"at least 1, not {settings.bn_splits}")
+
+
+def _check_optimizer(settings: OptimizerConfig) -> None:
+    _require(settings.lr_per_256 > 0, "optimizer.lr_per_256", f"above 0, not {settings.lr_per_256:g}")
+    _require(0 <= settings.momentum < 1, "optimizer.momentum", f"at least 0 and below 1, not {settings.momentum:g}")
+    _require(settings.weight_decay >= 0, "optimizer.weight_decay", f"0 or more, not {settings.weight_decay:g}")
+    _require(settings.warmup_epochs >= 0, "optimizer.warmup_epochs", f"0 or more, not {settings.warmup_epochs:g}")

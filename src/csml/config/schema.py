@@ -1,0 +1,203 @@
+"""Every constant of the method as a config key. The defaults are the paper's; the docstrings are the command's help."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass
+class ImagesConfig:
+    """How pictures are found and read."""
+
+    size: int = 224
+    """Side in pixels of the square crops the network sees."""
+    eval_crop: float = 0.875
+    """Share of the shorter side that the deterministic centre crop keeps (0.875 is 256 → 224; 1 for tiny pictures)."""
+    labels: Literal["auto", "folders", "none"] = "auto"
+    """Whether the names of the first-level folders are classes. auto: yes if all pictures are one folder deep."""
+    max_failed: float = 0.01
+    """Share of the files that may fail to decode before the run stops."""
+    synthetic_train: int = 6000
+    """Number of training pictures when data is `synthetic`."""
+    synthetic_val: int = 1000
+    """Number of validation pictures when data is `synthetic`."""
+    synthetic_size: int | None = None
+    """Side in pixels of the synthetic pictures; by default the size of the crops."""
+    workers: int | None = None
+    """Processes that decode pictures; by default one per spare core, 0 for data that is already in memory.
+    More than there are spare cores makes training slower."""
+
+
+@dataclass
+class AugmentationConfig:
+    """MoCo v2's random augmentation of each view; every view draws its own."""
+
+    crop_scale: tuple[float, float] = (0.2, 1.0)
+    """Share of the picture's area that a random crop keeps. Raise the lower end if objects are small and get lost."""
+    crop_ratio: tuple[float, float] = (0.75, 4 / 3)
+    """Aspect ratio of a random crop."""
+    flip: float = 0.5
+    """Probability of a horizontal flip. Set to 0 if left and right mean something (text, faces in profile)."""
+    jitter: float = 0.8
+    """Probability of colour jitter."""
+    brightness: float = 0.4
+    """Brightness is multiplied by a factor from [1 − this, 1 + this]."""
+    contrast: float = 0.4
+    """The same for contrast."""
+    saturation: float = 0.4
+    """The same for saturation."""
+    hue: float = 0.1
+    """Hue is shifted by up to this share of the colour circle. Lower it if colour tells your classes apart."""
+    gray: float = 0.2
+    """Probability of dropping colour."""
+    blur: float = 0.5
+    """Probability of a Gaussian blur. Lower it, or set to 0, for pictures of about 32 pixels."""
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    """Standard deviation of the blur in pixels, drawn uniformly."""
+    solarize: float = 0.0
+    """Probability of inverting the pixels above the middle grey."""
+
+
+@dataclass
+class ViewsConfig:
+    """Which images become queries and keys of one anchor."""
+
+    cross_sample: bool = True
+    """Pull an anchor to a neighbour x_p as well as to itself. Off, with mix `none` and stages [4], is MoCo v2."""
+    mix: Literal["cutmix", "none"] = "cutmix"
+    """The third query: a mixture of the query views of anchor and neighbour."""
+    mix_alpha: float = 1.0
+    """The mixing ratio is drawn from Beta(α, α) (authors' code: 2)."""
+    mix_per_sample: bool = False
+    """Each sample gets its own CutMix box instead of one box per batch."""
+
+
+@dataclass
+class NeighborsConfig:
+    """Ω, the set of nearest neighbours from which x_p is drawn."""
+
+    k: int = 10
+    """Neighbours per anchor (authors' code: 5). 0: x_p is always another view of the anchor itself."""
+    refresh_every: int = 5
+    """Epochs between two searches."""
+    warmup_epochs: int = 10
+    """Epochs before the first search; until then x_p is another view of the anchor.
+    Raise it if the logged purity or the 20-NN is still low when the first search comes."""
+    encoder: Literal["query", "key"] = "query"
+    """The encoder that makes the features (authors' code: key)."""
+
+
+@dataclass
+class ModelConfig:
+    """The network and its heads."""
+
+    backbone: str = "resnet50"
+    """A torchvision ResNet by name, or `small` or `tiny`: four stages of one block each, for small images on a CPU."""
+    small_images: bool = False
+    """3×3 first convolution and no max-pool, for pictures of about 32 pixels."""
+    stages: tuple[int, ...] = (2, 3, 4)
+    """Levels that carry a loss. 4 alone drops the companion heads."""
+    dim: int = 128
+    """Dimensions of an embedding."""
+    hidden: int | None = None
+    """Width of the MLP heads; by default the number of channels of the stage."""
+
+
+@dataclass
+class ContrastConfig:
+    """Momentum contrast with a queue."""
+
+    temperature: float = 0.2
+    """τ. Too low: loss near 0 and features that only tell instances apart; too high: loss stays near chance."""
+    momentum: float = 0.999
+    """m of the key encoder. Short runs (less than about 10 000 steps) want 0.99."""
+    queue_length: int | None = None
+    """N, negatives per level. By default an eighth of the data set, rounded down to a power of two, at most 65 536.
+    As long as the data set is too long: an image's own past key becomes its negative."""
+    enqueue: Literal["anchor", "all"] = "anchor"
+    """Which keys enter the queue: the anchors' only, or the neighbours' as well."""
+    mask_known: bool = False
+    """Do not push away queue entries known to be the anchor itself or one of its Ω."""
+    bn_splits: int = 8
+    """BatchNorm statistics are taken over this many sub-batches (one device standing in for as many).
+    With 1 the network cheats: contrastive accuracy rises while the 20-NN does not."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Over the query groups q_a, q_p, q̂: mean (authors' code; the paper's lr fits it) or sum (the paper's formula)."""
+
+
+@dataclass
+class OptimizerConfig:
+    """SGD with a cosine schedule."""
+
+    lr_per_256: float = 0.03
+    """Learning rate for a batch of 256 anchors; scaled linearly with the batch. Halve it if the loss diverges."""
+    momentum: float = 0.9
+    """SGD momentum."""
+    weight_decay: float = 1e-4
+    """Weight decay."""
+    warmup_epochs: float = 0.0
+    """Epochs over which the learning rate rises linearly from 0."""
+
+
+@dataclass
+class CheckpointConfig:
+    """What is kept, and how often."""
+
+    every_epochs: int = 1
+    """Epochs between two checkpoints."""
+    every_minutes: float = 10.0
+    """Also save inside an epoch when this many minutes have passed."""
+    every_steps: int | None = None
+    """Also save inside an epoch after this many steps."""
+    keep: int = 2
+    """The newest checkpoints kept; older ones are removed."""
+
+
+@dataclass
+class MonitorConfig:
+    """What is measured beside the loss."""
+
+    knn_every: int = 5
+    """Epochs between two online 20-NN tests, where labels exist. 0: never."""
+    tensorboard: bool = True
+    """Write TensorBoard event files next to metrics.jsonl."""
+
+
+@dataclass
+class HardwareConfig:
+    """Where it runs. Nothing here changes what is computed beyond rounding."""
+
+    accelerator: str = "auto"
+    """cpu, cuda, mps or auto."""
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
+    """auto is bf16-mixed where the device computes it natively, else 32-true."""
+    channels_last: bool = True
+    """Memory layout that fast convolutions want."""
+    threads: int | None = None
+    """CPU threads; by default all cores."""
+
+
+@dataclass
+class PretrainConfig:
+    """Everything `csml pretrain` needs to know."""
+
+    data: str = "synthetic"
+    """A folder of images (class folders, flat or nested; train/ and val/ inside are used as such), or
+    synthetic, cifar10, cifar100, stl10."""
+    out: str | None = None
+    """Run directory; by default the next free runs/NAME-001."""
+    epochs: int = 200
+    """Passes over the data; an epoch visits every anchor once."""
+    batch_size: int = 1024
+    """Anchors per step."""
+    seed: int = 0
+    """Same seed, same machine: same run."""
+    images: ImagesConfig = field(default_factory=ImagesConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    views: ViewsConfig = field(default_factory=ViewsConfig)
+    neighbors: NeighborsConfig = field(default_factory=NeighborsConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    contrast: ContrastConfig = field(default_factory=ContrastConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    hardware: HardwareConfig = field(default_factory=HardwareConfig)

@@ -1,0 +1,37 @@
+"""Files that do not decode: named, counted, tolerated up to a share."""
+
+import logging
+from collections.abc import Iterable
+
+from csml.data.images import Images
+from csml.errors import CsmlError
+
+log = logging.getLogger("csml")
+
+
+class Failures:
+    """Collects the ids of unreadable images of one data set.
+
+    Args:
+        images: the data set.
+        tolerated: share of its images that may fail.
+        ids: those known from before.
+    """
+
+    def __init__(self, images: Images, tolerated: float, ids: Iterable[int] = ()) -> None:
+        self.images = images
+        self.tolerated = tolerated
+        self.ids: set[int] = set(ids)
+
+    def add(self, ids: Iterable[int]) -> None:
+        """Name each new one in the log; stop when there are too many."""
+        for id in ids:
+            if id in self.ids:
+                continue
+            self.ids.add(id)
+            log.warning("skipped, cannot be read: %s", self.images.name(id))
+        if len(self.ids) > self.tolerated * len(self.images):
+            raise CsmlError(
+                f"{len(self.ids)} of {len(self.images)} images cannot be read, such as {self.images.name(max(self.ids))}; "
+                f"repair or remove them, or raise --images.max_failed (now {self.tolerated:g})"
+            )

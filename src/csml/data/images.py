@@ -1,0 +1,123 @@
+"""N images with ids 0 … N − 1: in one uint8 array, or as files in a folder. Both cut batches of crops by id."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from csml.data.decode import DecodeError, read_rgb
+from csml.data.index import FolderIndex
+from csml.views.crop import crop_resize
+
+UNLABELED = -1
+
+BoxMaker = Callable[[slice, Tensor], Tensor]
+"""Some rows of the batch and their sizes `(b, 2)` (height, width) → boxes `(b, 4)` (top, left, height, width)."""
+
+
+class Images(Protocol):
+    """Random access by id."""
+
+    labels: np.ndarray
+    """int64 `(N,)`, UNLABELED where unknown"""
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def name(self, id: int) -> str:
+        """What a person would call the image: its path, or data set and number."""
+
+    def read(self, id: int) -> Image.Image:
+        """The whole picture in RGB; DecodeError if it cannot be read."""
+
+    def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
+        """Decode each of B images once and take several crops of it.
+
+        Returns:
+            For each (boxes, size) uint8 `(B, 3, size, size)`, and `(B,)` bool: False where an image could not be
+            read and its crops are black.
+        """
+
+
+class ArrayImages:
+    """Images of one size that live in memory, or memory-mapped, as one array."""
+
+    def __init__(self, pixels: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], title: str) -> None:
+        self.pixels = pixels  # uint8 (N, H, W, 3)
+        self.labels = labels
+        self.classes = classes
+        self.title = title
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def name(self, id: int) -> str:
+        return f"{self.title}/{id}"
+
+    def read(self, id: int) -> Image.Image:
+        return Image.fromarray(np.asarray(self.pixels[id]))
+
+    def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
+        batch = torch.from_numpy(self.pixels[ids])  # (B, H, W, 3), a copy
+        sizes = torch.tensor(batch.shape[1:3]).expand(len(batch), 2)  # (B, 2)
+        crops = [crop_resize(batch, make(slice(None), sizes), size) for make, size in cuts]
+        return crops, np.ones(len(ids), bool)
+
+
+class FolderImages:
+    """Images as files, decoded when they are asked for."""
+
+    def __init__(self, index: FolderIndex, labels: np.ndarray, classes: tuple[str, ...]) -> None:
+        self.index = index
+        self.labels = labels
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def name(self, id: int) -> str:
+        return self.index.name(id)
+
+    def read(self, id: int) -> Image.Image:
+        return read_rgb(self.index.path(id))
+
+    def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
+        crops = [np.zeros((len(ids), size, size, 3), np.uint8) for _, size in cuts]
+        good = np.ones(len(ids), bool)
+        for row, id in enumerate(ids.tolist()):
+            try:
+                picture = self.read(id)
+            except DecodeError:
+                good[row] = False
+                continue
+            sizes = torch.tensor([[picture.height, picture.width]])
+            for (make, size), crop in zip(cuts, crops, strict=True):
+                top, left, height, width = make(slice(row, row + 1), sizes)[0].tolist()
+                part = picture.crop((left, top, left + width, top + height))
+                crop[row] = np.asarray(part.resize((size, size), Image.Resampling.BILINEAR))
+        return [torch.from_numpy(crop).permute(0, 3, 1, 2).contiguous() for crop in crops], good
+
+
+class Subset:
+    """Some of another's images, renumbered from 0."""
+
+    def __init__(self, images: Images, ids: np.ndarray) -> None:
+        self.images = images
+        self.ids = ids
+        self.labels = images.labels[ids]
+        self.classes = images.classes
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def name(self, id: int) -> str:
+        return self.images.name(int(self.ids[id]))
+
+    def read(self, id: int) -> Image.Image:
+        return self.images.read(int(self.ids[id]))
+
+    def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
+        return self.images.cut(self.ids[ids], cuts)

@@ -1,0 +1,124 @@
+"""Batches of uint8 crops, cut where the pixels are decoded: in worker processes for files, in place for arrays."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from csml.data.images import ArrayImages, BoxMaker, Images, Subset
+from csml.data.sampling import BatchPlan
+from csml.views.crop import center_boxes, random_boxes
+from csml.views.recipe import CropSpec
+
+
+class CropBatch(NamedTuple):
+    """Crops of B anchors, less those that could not be read."""
+
+    anchors: Tensor
+    """`(B,)` ids"""
+    neighbors: Tensor
+    """`(B,)` ids"""
+    crops: dict[str, Tensor]
+    """uint8 `(B, 3, S, S)` per CropSpec"""
+    failed: list[int]
+    """ids of files that did not decode"""
+
+
+class CenterBatch(NamedTuple):
+    """Deterministic centre crops of B consecutive images."""
+
+    ids: Tensor
+    """`(B,)`"""
+    crops: Tensor
+    """uint8 `(B, 3, S, S)`; black where `good` is False"""
+    good: Tensor
+    """`(B,)` bool"""
+
+
+def view_batches(
+    images: Images, plans: Sequence[BatchPlan], specs: Sequence[CropSpec], workers: int, pin: bool = False
+) -> Iterator[CropBatch]:
+    """Carry out the plans in order."""
+    return iter(_loader(_ViewCutter(images, specs), plans, workers, pin))
+
+
+def center_batches(
+    images: Images, size: int, share: float, batch_size: int, workers: int, pin: bool = False
+) -> Iterator[CenterBatch]:
+    """All images in the order of their ids."""
+    ids = np.arange(len(images))
+    batches = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
+    return iter(_loader(_CenterCutter(images, size, share), batches, workers, pin))
+
+
+def default_workers(images: Images, accelerator: str) -> int:
+    """None for arrays; one where training itself keeps the cores busy; else one per spare core, at most 16."""
+    source = images.images if isinstance(images, Subset) else images
+    if isinstance(source, ArrayImages):
+        return 0
+    return 1 if accelerator == "cpu" else min(16, max(1, (os.cpu_count() or 2) - 1))
+
+
+def _loader(cutter: Dataset[Any], plans: Sequence[Any], workers: int, pin: bool) -> DataLoader[Any]:
+    return DataLoader(cutter, batch_size=None, sampler=plans, num_workers=workers, pin_memory=pin)
+
+
+def _random_cut(numbers: Tensor, spec: CropSpec) -> tuple[BoxMaker, int]:
+    def boxes(rows: slice, sizes: Tensor) -> Tensor:
+        return random_boxes(numbers[rows], sizes, spec.scale, spec.ratio)
+
+    return boxes, spec.size
+
+
+class _ViewCutter(Dataset[CropBatch]):
+    def __init__(self, images: Images, specs: Sequence[CropSpec]) -> None:
+        self.images = images
+        self.specs = list(specs)
+
+    def __getitem__(self, plan: BatchPlan) -> CropBatch:
+        anchors, neighbors = plan.anchors, plan.neighbors
+        everything = range(len(self.specs))
+        if np.array_equal(anchors, neighbors):
+            crops, good = self._cut(anchors, plan.numbers, everything)
+            failed = anchors[~good].tolist()
+        else:
+            # An image is decoded once for all of its views.
+            of_anchor = [v for v in everything if self.specs[v].image == "anchor"]
+            of_neighbor = [v for v in everything if self.specs[v].image == "neighbor"]
+            crops, good = self._cut(anchors, plan.numbers, of_anchor)
+            theirs, readable = self._cut(neighbors, plan.numbers, of_neighbor)
+            failed = [*anchors[~good].tolist(), *neighbors[~readable].tolist()]
+            lost = np.flatnonzero(~readable & good)
+            if len(lost):  # x_p = x_a where the neighbour cannot be read
+                neighbors = np.where(readable, neighbors, anchors)
+                own, _ = self._cut(anchors[lost], plan.numbers[:, lost], of_neighbor)
+                for name, crop in own.items():
+                    theirs[name][lost] = crop
+            crops = {spec.name: {**crops, **theirs}[spec.name] for spec in self.specs}
+        if not good.all():
+            keep = torch.from_numpy(good)
+            crops = {name: crop[keep] for name, crop in crops.items()}
+        return CropBatch(torch.from_numpy(anchors[good]), torch.from_numpy(neighbors[good]), crops, failed)
+
+    def _cut(self, ids: np.ndarray, numbers: Tensor, views: Sequence[int]) -> tuple[dict[str, Tensor], np.ndarray]:
+        crops, good = self.images.cut(ids, [_random_cut(numbers[v], self.specs[v]) for v in views])
+        return {self.specs[v].name: crop for v, crop in zip(views, crops, strict=True)}, good
+
+
+class _CenterCutter(Dataset[CenterBatch]):
+    def __init__(self, images: Images, size: int, share: float) -> None:
+        self.images = images
+        self.cut = (partial(_center_cut, share), size)
+
+    def __getitem__(self, ids: np.ndarray) -> CenterBatch:
+        (crops,), good = self.images.cut(ids, [self.cut])
+        return CenterBatch(torch.from_numpy(ids), crops, torch.from_numpy(good))
+
+
+def _center_cut(share: float, rows: slice, sizes: Tensor) -> Tensor:
+    return center_boxes(sizes, share)

@@ -1,0 +1,129 @@
+"""One `--data` value to a training and a validation set."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from csml.config.schema import ImagesConfig
+from csml.data.downloads import cifar10, cifar100, stl10
+from csml.data.drawn import synthetic
+from csml.data.images import UNLABELED, FolderImages, Images, Subset
+from csml.data.index import FolderIndex, index_folder
+from csml.errors import CsmlError
+
+NAMED = ("synthetic", "cifar10", "cifar100", "stl10")
+_TRAIN_FOLDERS = ("train", "training")
+_VAL_FOLDERS = ("val", "valid", "validation", "test")
+_HELD_OUT = 0.2
+
+
+@dataclass(frozen=True)
+class DataSplits:
+    """`train` is what pre-training sees; `labeled` and `val` are what the protocols train and test on."""
+
+    train: Images
+    labeled: Images | None
+    val: Images | None
+    notes: tuple[str, ...] = ()
+    """How the data was understood, for the log."""
+
+
+def open_data(data: str, config: ImagesConfig) -> DataSplits:
+    """Open `data`: a folder, or one of NAMED.
+
+    A folder with train/ and val/ inside is taken as such; of any other labelled folder a fixed fifth of each class is
+    held out when a protocol needs a test set (pre-training, which sees no labels, uses all of it).
+    """
+    if data == "synthetic":
+        size = config.synthetic_size or config.size
+        train, val = synthetic(size, config.synthetic_train, config.synthetic_val)
+        return DataSplits(train, train, val)
+    if data == "stl10":
+        unlabeled, train, val = stl10()
+        return DataSplits(unlabeled, train, val)
+    if data in ("cifar10", "cifar100"):
+        train, val = cifar10() if data == "cifar10" else cifar100()
+        return DataSplits(train, train, val)
+    return _open_folder(Path(data).expanduser(), config)
+
+
+def _open_folder(root: Path, config: ImagesConfig) -> DataSplits:
+    if not root.exists():
+        raise CsmlError(f"data: there is no folder {root}; give a folder of images or one of {', '.join(NAMED)}")
+    if not root.is_dir():
+        raise CsmlError(f"data: {root} is a file; give the folder that holds the images")
+    train_root = _first_folder(root, _TRAIN_FOLDERS)
+    val_root = _first_folder(root, _VAL_FOLDERS)
+    if train_root is None:
+        images, note = _folder_images(root, config, classes=None)
+        labeled, val = _hold_out(images)
+        return DataSplits(images, labeled, val, (note,))
+    train, note = _folder_images(train_root, config, classes=None)
+    if not train.classes:
+        return DataSplits(train, None, None, (note,))
+    if val_root is None:
+        return DataSplits(train, *_hold_out(train), (note,))
+    val_images, val_note = _folder_images(val_root, config, classes=train.classes)
+    return DataSplits(train, train, val_images, (note, val_note))
+
+
+def _first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
+    return next((root / name for name in names if (root / name).is_dir()), None)
+
+
+def _folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | None) -> tuple[FolderImages, str]:
+    index = index_folder(root)
+    if len(index) == 0:
+        raise CsmlError(
+            f"data: no image below {root}; .jpg, .png, .webp, .bmp, .gif, .tif and .ppm files are looked for"
+        )
+    names, labels = _labels_from_folders(index)
+    if config.labels == "none" or (config.labels == "auto" and (labels is None or len(names) < 2)):
+        unknown = np.full(len(index), UNLABELED, dtype=np.int64)
+        return FolderImages(index, unknown, ()), f"{root}: {len(index):,} images, no labels"
+    if labels is None:
+        raise CsmlError(f"images.labels: folders needs every image in a class folder, but {root} has some beside them")
+    if classes is not None:
+        unseen = sorted(set(names) - set(classes))
+        if unseen:
+            raise CsmlError(f"data: {root} has the class {unseen[0]!r}, which the training folder does not have")
+        labels = np.array([classes.index(name) for name in names], dtype=np.int64)[labels]
+        names = classes
+    note = f"{root}: {len(index):,} images, {len(names)} classes by folder (if they are none: --images.labels none)"
+    return FolderImages(index, labels, names), note
+
+
+def _labels_from_folders(index: FolderIndex) -> tuple[tuple[str, ...], np.ndarray | None]:
+    """Class names and labels `(N,)` if every path is exactly `class/file`, else no labels."""
+    slashes = np.flatnonzero(np.asarray(index.buffer) == ord("/"))
+    owner = np.searchsorted(index.offsets, slashes, side="right") - 1  # which path each slash belongs to
+    if not np.array_equal(owner, np.arange(len(index))):
+        return (), None
+    # Paths are sorted, so a class is a run: a new one starts where the folder differs from the path before.
+    names: list[str] = []
+    labels = np.empty(len(index), dtype=np.int64)
+    buffer = np.asarray(index.buffer).tobytes()
+    previous = None
+    for row, (start, end) in enumerate(zip(index.offsets[:-1].tolist(), slashes.tolist(), strict=True)):
+        folder = buffer[start:end]
+        if folder != previous:
+            names.append(folder.decode("utf-8", "surrogateescape"))
+            previous = folder
+        labels[row] = len(names) - 1
+    return tuple(names), labels
+
+
+def _hold_out(images: FolderImages) -> tuple[Images | None, Images | None]:
+    """A fixed fifth of each class, at least one image of it, for testing; the rest for training on labels."""
+    if not images.classes:
+        return None, None
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(images))
+    held = np.zeros(len(images), bool)
+    for label in range(len(images.classes)):
+        members = order[images.labels[order] == label]
+        held[members[: max(1, round(_HELD_OUT * len(members)))] if len(members) > 1 else []] = True
+    if not held.any():
+        return None, None
+    return Subset(images, np.flatnonzero(~held)), Subset(images, np.flatnonzero(held))

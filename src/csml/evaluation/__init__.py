@@ -1,0 +1,6 @@
+"""The protocols a representation is judged by."""
+
+from csml.evaluation.features import Features, extract_features
+from csml.evaluation.knn import knn_predict
+
+__all__ = ["Features", "extract_features", "knn_predict"]

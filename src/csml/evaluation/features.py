@@ -1,0 +1,66 @@
+"""Pooled features of every image of a data set: eval mode, centre crop, no augmentation."""
+
+from typing import NamedTuple
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torchvision.models.resnet import ResNet
+
+from csml.config.schema import ImagesConfig
+from csml.data.failures import Failures
+from csml.data.images import Images
+from csml.data.loading import center_batches, default_workers
+from csml.models.backbones import FeatureNet
+from csml.progress import watched
+from csml.views.augment import normalize
+
+
+class Features(NamedTuple):
+    """Features of N images in the order of their ids."""
+
+    by_stage: dict[int, Tensor]
+    """float32 `(N, C)` per stage; zeros where the image could not be read"""
+    good: Tensor
+    """`(N,)` bool: the image could be read"""
+    labels: Tensor
+    """`(N,)` int64, −1 where unknown"""
+
+
+@torch.no_grad()
+def extract_features(
+    backbone: ResNet,
+    images: Images,
+    config: ImagesConfig,
+    fabric: Fabric,
+    stages: tuple[int, ...] = (4,),
+    batch_size: int = 256,
+    description: str = "features",
+) -> Features:
+    """Run `backbone` over all images; its mode is left as it was found."""
+    device = fabric.device
+    net = FeatureNet(backbone, stages)
+    was_training = backbone.training
+    backbone.eval()
+    failures = Failures(images, config.max_failed)
+    workers = default_workers(images, device.type) if config.workers is None else config.workers
+    stored: dict[int, Tensor] = {}
+    good = torch.zeros(len(images), dtype=torch.bool)
+    batches = center_batches(images, config.size, config.eval_crop, batch_size, workers, pin=device.type == "cuda")
+    for batch in watched(batches, description, total=-(-len(images) // batch_size)):
+        failures.add(batch.ids[~batch.good].tolist())
+        with fabric.autocast():
+            pooled = net(prepare(batch.crops, device))
+        rows = slice(int(batch.ids[0]), int(batch.ids[-1]) + 1)
+        for stage, features in pooled.items():
+            if stage not in stored:
+                stored[stage] = torch.zeros(len(images), features.shape[1])
+            stored[stage][rows] = features.float().cpu() * batch.good[:, None]
+        good[rows] = batch.good
+    backbone.train(was_training)
+    return Features(stored, good, torch.from_numpy(images.labels))
+
+
+def prepare(crops: Tensor, device: torch.device) -> Tensor:
+    """uint8 `(B, 3, S, S)` → normalised float32 on the device."""
+    return normalize(crops.to(device, non_blocking=True).float().div_(255))

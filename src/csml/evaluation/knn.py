@@ -1,0 +1,34 @@
+"""Weighted nearest-neighbour classification (METHOD §9)."""
+
+import torch
+from torch import Tensor
+
+from csml.neighbors.search import nearest
+
+
+def knn_predict(
+    train_features: Tensor, train_labels: Tensor, features: Tensor, k: int, temperature: float = 0.07
+) -> Tensor:
+    """Predict labels by the vote of the k nearest training images, each weighing exp(cosine / temperature).
+
+    Args:
+        train_features: `(N, C)`, normalised here.
+        train_labels: `(N,)` int64, 0 … classes − 1.
+        features: `(Q, C)`.
+        k: at most N.
+        temperature: the lower, the more the very nearest count.
+
+    Returns:
+        predicted labels `(Q,)`.
+    """
+    indices, similarities = nearest(features, train_features, k)  # (Q, k), (Q, k)
+    votes = torch.exp((similarities - similarities[:, :1]) / temperature)  # relative to the best: no overflow
+    classes = int(train_labels.max()) + 1
+    tally = votes.new_zeros(len(features), classes).scatter_add_(1, train_labels[indices], votes)  # (Q, classes)
+    return tally.argmax(dim=1)
+
+
+def knn_accuracy(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, k: int) -> float:
+    """Share of `test` `(Q, C)` that `knn_predict` labels rightly; k is cut to what there is."""
+    predicted = knn_predict(train, train_labels, test, min(k, len(train)))
+    return float((predicted == test_labels).float().mean())

@@ -1,0 +1,156 @@
+"""Linear classification on frozen features (METHOD §9): one classifier per stage, trained side by side."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torchvision.models.resnet import ResNet
+
+from csml.data.failures import Failures
+from csml.data.images import Images
+from csml.data.loading import default_workers, view_batches
+from csml.data.sampling import epoch_batches, generator_for, plan_batch
+from csml.evaluation.features import Features, extract_features, prepare
+from csml.evaluation.settings import LinearConfig
+from csml.models.backbones import FeatureNet, stage_channels
+from csml.progress import watched
+from csml.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from csml.training.interruption import Interrupted, StopSignals
+from csml.views.recipe import CropSpec
+
+log = logging.getLogger("csml")
+
+Batch = tuple[dict[int, Tensor], Tensor]
+"""Features `{stage: (B, C)}` and labels `(B,)`."""
+
+
+class LinearProbe:
+    """Trains and tests the classifiers; the backbone stays in eval mode and gets no gradient.
+
+    Args:
+        backbone: frozen here.
+        train, val: labelled images.
+        config: settings.
+        fabric: device and precision.
+        checkpoints: folder for what `resume` continues from; removed by nobody, pruned to the newest.
+    """
+
+    def __init__(
+        self, backbone: ResNet, train: Images, val: Images, config: LinearConfig, fabric: Fabric, checkpoints: Path
+    ) -> None:
+        self.config, self.fabric, self.train, self.checkpoints = config, fabric, train, checkpoints
+        self.backbone = backbone.to(fabric.device).requires_grad_(False).eval()
+        self.net = FeatureNet(self.backbone, config.stages)
+        self.failures = Failures(train, config.images.max_failed)
+        self.classes = train.classes
+        channels = stage_channels(backbone)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            heads = {str(stage): nn.Linear(channels[stage], len(self.classes)) for stage in config.stages}
+        for head in heads.values():
+            nn.init.normal_(head.weight, std=0.01, generator=generator_for(config.seed))
+            nn.init.zeros_(head.bias)
+        self.heads = nn.ModuleDict(heads).to(fabric.device)
+        self.optimizer = torch.optim.SGD(
+            self.heads.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        self.epoch = 0
+        self.labels = torch.from_numpy(train.labels)
+        self.cached = None if config.augment else self._features(train)
+        self.test = self._features(val)
+
+    def fit(self) -> dict[str, Any]:
+        """Train for all epochs and test; the result as written to linear.json."""
+        with StopSignals() as signals:
+            while self.epoch < self.config.epochs:
+                loss = self._train_epoch()
+                self.epoch += 1
+                save_checkpoint(self.checkpoints, self.state_dict(), self.epoch, 0, keep=1)
+                if self.config.augment or self.epoch % 10 == 0 or self.epoch == self.config.epochs:
+                    top1 = self.result()["stages"][str(max(self.config.stages))]["top1"]
+                    log.info("epoch %d/%d  loss %.3f  top-1 %.1f %%", self.epoch, self.config.epochs, loss, 100 * top1)
+                if signals.caught is not None and self.epoch < self.config.epochs:
+                    message = f"stopped after epoch {self.epoch}; the same command with --resume continues"
+                    raise Interrupted(signals.caught, message)
+        return self.result()
+
+    def _train_epoch(self) -> float:
+        drops = sum(self.epoch >= milestone for milestone in self.config.milestones)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * 0.1**drops
+        total, seen = torch.zeros((), device=self.fabric.device), 0
+        for features, labels in self._cached_batches() if self.cached is not None else self._augmented_batches():
+            losses = [F.cross_entropy(self.heads[str(stage)](features[stage]), labels) for stage in self.config.stages]
+            torch.stack(losses).sum().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            total += losses[-1].detach() * len(labels)
+            seen += len(labels)
+        return float(total) / max(1, seen)
+
+    def _cached_batches(self) -> Iterator[Batch]:
+        assert self.cached is not None
+        good = self.cached.good.nonzero()[:, 0]
+        for rows in epoch_batches(len(good), self.config.batch_size, self.config.seed, self.epoch):
+            ids = good[torch.from_numpy(rows)]
+            features = {stage: values[ids].to(self.fabric.device) for stage, values in self.cached.by_stage.items()}
+            yield features, self.labels[ids].to(self.fabric.device)
+
+    def _augmented_batches(self) -> Iterator[Batch]:
+        config, device = self.config, self.fabric.device
+        spec = CropSpec("view", "anchor", config.images.size, config.crop_scale, (3 / 4, 4 / 3))
+        batches = epoch_batches(len(self.train), config.batch_size, config.seed, self.epoch)
+        plans = [
+            plan_batch(ids, None, 1, generator_for(config.seed, self.epoch, step)) for step, ids in enumerate(batches)
+        ]
+        workers = default_workers(self.train, device.type) if config.images.workers is None else config.images.workers
+        loader = view_batches(self.train, plans, [spec], workers, pin=device.type == "cuda")
+        for step, batch in enumerate(watched(loader, f"epoch {self.epoch + 1}/{config.epochs}", total=len(plans))):
+            self.failures.add(batch.failed)
+            if not len(batch.anchors):
+                continue
+            images = prepare(batch.crops["view"], device)  # (B, 3, S, S)
+            flip = torch.rand(len(images), generator=generator_for(config.seed, self.epoch, step, 1)) < 0.5
+            images = torch.where(flip.to(device)[:, None, None, None], images.flip(3), images)
+            with torch.no_grad(), self.fabric.autocast():
+                features = self.net(images)
+            yield {s: f.float() for s, f in features.items()}, self.labels[batch.anchors].to(device)
+
+    def _features(self, images: Images) -> Features:
+        return extract_features(self.backbone, images, self.config.images, self.fabric, self.config.stages)
+
+    @torch.no_grad()
+    def result(self) -> dict[str, Any]:
+        """Top-1, top-5 and per-class accuracy on the test images, per stage."""
+        labels = self.test.labels[self.test.good]
+        stages = {}
+        for stage in self.config.stages:
+            features = self.test.by_stage[stage][self.test.good].to(self.fabric.device)
+            scores = self.heads[str(stage)](features).cpu()  # (Q, classes)
+            ranked = scores.topk(min(5, len(self.classes)), dim=1).indices == labels[:, None]  # (Q, 5)
+            right = ranked[:, 0].float()
+            stages[str(stage)] = {
+                "top1": float(right.mean()),
+                "top5": float(ranked.any(1).float().mean()),
+                "per_class": {
+                    name: float(right[labels == label].mean()) if (labels == label).any() else None
+                    for label, name in enumerate(self.classes)
+                },
+            }
+        return {"stages": stages, "tested": len(labels), "trained_on": len(self.train) - len(self.failures.ids)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "heads": self.heads.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def resume(self) -> None:
+        """Continue from the newest checkpoint, if there is one."""
+        if path := newest_checkpoint(self.checkpoints):
+            state = load_checkpoint(path)
+            self.epoch = state["epoch"]
+            self.heads.load_state_dict(state["heads"])
+            self.optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,108 @@
+"""Backbones: torchvision's ResNets by name, and a small one with the same four stages for small images."""
+
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock, ResNet
+
+_TORCHVISION = (
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext50_32x4d",
+    "resnext101_32x8d",
+    "resnext101_64x4d",
+    "wide_resnet50_2",
+    "wide_resnet101_2",
+)
+_SMALL_WIDTHS = {"small": (32, 64, 128, 256), "tiny": (24, 48, 96, 192)}
+BACKBONES: tuple[str, ...] = (*_SMALL_WIDTHS, *_TORCHVISION)
+STAGES: tuple[int, ...] = (1, 2, 3, 4)
+
+
+class SmallResNet(ResNet):
+    """One BasicBlock per stage under torchvision's names: everything that works on a ResNet works on this."""
+
+    def __init__(self, widths: tuple[int, int, int, int]) -> None:
+        nn.Module.__init__(self)
+        self.conv1 = nn.Conv2d(3, widths[0], 3, stride=2, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.Identity()
+        channels = (widths[0], *widths)
+        stages = [_basic_stage(channels[i], channels[i + 1], stride=1 if i == 0 else 2) for i in range(4)]
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(widths[3], 1000)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+def _basic_stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    shortcut: nn.Module | None = None
+    if stride != 1 or inputs != outputs:
+        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+    return nn.Sequential(BasicBlock(inputs, outputs, stride, shortcut))
+
+
+def build_backbone(name: str, small_images: bool = False) -> ResNet:
+    """A randomly initialised network whose `fc` is the identity: images `(B, 3, H, W)` → features `(B, C)`.
+
+    Args:
+        name: one of `BACKBONES`.
+        small_images: a 3×3 first convolution of stride 1 and no max-pool, for pictures of about 32 pixels.
+    """
+    if name in _SMALL_WIDTHS:
+        net: ResNet = SmallResNet(_SMALL_WIDTHS[name])
+    elif name in _TORCHVISION:
+        net = getattr(torchvision.models, name)(weights=None)
+    else:
+        raise ValueError(f"backbone {name!r} is unknown; choose one of {', '.join(BACKBONES)}")
+    if small_images:
+        width = net.conv1.out_channels
+        net.conv1 = nn.Conv2d(3, width, 3, stride=1, padding=1, bias=False)
+        nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
+        net.maxpool = nn.Identity()
+    net.fc = nn.Identity()
+    return net
+
+
+def stage_maps(net: ResNet, images: Tensor) -> dict[int, Tensor]:
+    """The feature map that ends each stage: `{1: (B, C1, H1, W1), …, 4: (B, C4, H4, W4)}`."""
+    x = net.maxpool(net.relu(net.bn1(net.conv1(images))))
+    maps = {}
+    for stage in STAGES:
+        x = getattr(net, f"layer{stage}")(x)
+        maps[stage] = x
+    return maps
+
+
+def stage_channels(net: ResNet) -> dict[int, int]:
+    """Channels of each stage's feature map."""
+    was_training = net.training
+    device = next(net.parameters()).device
+    with torch.no_grad():
+        maps = stage_maps(net.eval(), torch.zeros(1, 3, 32, 32, device=device))
+    net.train(was_training)
+    return {stage: fmap.shape[1] for stage, fmap in maps.items()}
+
+
+class FeatureNet(nn.Module):
+    """Global-average-pooled features of chosen stages, what all protocols judge: `(B, 3, H, W)` → `{stage: (B, C)}`."""
+
+    def __init__(self, net: ResNet, stages: tuple[int, ...] = (4,)) -> None:
+        super().__init__()
+        self.net = net
+        self.stages = stages
+
+    def forward(self, images: Tensor) -> dict[int, Tensor]:
+        maps = stage_maps(self.net, images)
+        return {stage: maps[stage].mean(dim=(2, 3)) for stage in self.stages}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[int, Tensor]:
+        return super().__call__(*args, **kwargs)

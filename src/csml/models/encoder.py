@@ -1,0 +1,37 @@
+"""A backbone with one head per level: what the paper calls f together with its g^l."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torchvision.models.resnet import ResNet
+
+from csml.models.backbones import stage_channels, stage_maps
+from csml.models.heads import CompanionHead, LastStageHead
+
+
+class Encoder(nn.Module):
+    """Images `(B, 3, H, W)` → `{stage: (B, D)}`, L2-normalised embeddings of every level.
+
+    Args:
+        backbone: a network with torchvision's stage names.
+        stages: the levels that carry a loss; 4 gets the projection head, earlier ones a companion head.
+        dim: D.
+        hidden: width of the MLPs; None means the stage's own number of channels.
+    """
+
+    def __init__(self, backbone: ResNet, stages: tuple[int, ...], dim: int, hidden: int | None) -> None:
+        super().__init__()
+        channels = stage_channels(backbone)
+        self.backbone = backbone
+        self.stages = tuple(sorted(stages))
+        self.heads = nn.ModuleDict()
+        for stage in self.stages:
+            head = LastStageHead if stage == max(channels) else CompanionHead
+            self.heads[str(stage)] = head(channels[stage], hidden or channels[stage], dim)
+
+    def forward(self, images: Tensor) -> dict[int, Tensor]:
+        maps = stage_maps(self.backbone, images)
+        return {stage: self.heads[str(stage)](maps[stage]) for stage in self.stages}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[int, Tensor]:
+        return super().__call__(*args, **kwargs)

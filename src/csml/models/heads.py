@@ -1,0 +1,56 @@
+"""What stands between a stage and its loss; dropped when pre-training is over (METHOD §3)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.models.resnet import conv1x1, conv3x3
+
+
+class ProjectionHead(nn.Module):
+    """Two-layer MLP and L2 normalisation: `(B, C)` → `(B, D)`."""
+
+    def __init__(self, channels: int, hidden: int, dim: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim))
+
+    def forward(self, features: Tensor) -> Tensor:
+        # Normalised in float32: half-precision unit vectors are off by up to 1 %, too much beside τ.
+        return F.normalize(self.mlp(features).float(), dim=1)
+
+
+class LastStageHead(nn.Module):
+    """Global average pool, then the projection: `(B, C, H, W)` → `(B, D)`."""
+
+    def __init__(self, channels: int, hidden: int, dim: int) -> None:
+        super().__init__()
+        self.projection = ProjectionHead(channels, hidden, dim)
+
+    def forward(self, fmap: Tensor) -> Tensor:
+        return self.projection(fmap.mean(dim=(2, 3)))
+
+
+class CompanionHead(nn.Module):
+    """One residual bottleneck, global average pool, then the projection: `(B, C, H, W)` → `(B, D)`.
+
+    The bottleneck takes up what this stage's loss wants differently from the stages above.
+    """
+
+    def __init__(self, channels: int, hidden: int, dim: int) -> None:
+        super().__init__()
+        self.bottleneck = nn.Sequential(
+            conv1x1(channels, channels),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(inplace=True),
+            conv3x3(channels, channels),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(inplace=True),
+            conv1x1(channels, channels),
+            nn.BatchNorm2d(channels),
+        )
+        self.projection = ProjectionHead(channels, hidden, dim)
+        for module in self.bottleneck.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, fmap: Tensor) -> Tensor:
+        fmap = F.relu(fmap + self.bottleneck(fmap))
+        return self.projection(fmap.mean(dim=(2, 3)))

@@ -1,0 +1,52 @@
+"""Ω as training uses it: searched from features, measured against the one before and against labels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csml.data.cache import atomic_write
+from csml.neighbors.search import top_k
+
+
+@dataclass(frozen=True)
+class Omega:
+    """Neighbours of N images."""
+
+    indices: np.ndarray
+    """int64 `(N, k)`; the image's own id where it could not be read"""
+    similarities: np.ndarray
+    """float32 `(N, k)`"""
+    epoch: int
+    """epochs of training behind it"""
+
+
+def search_omega(features: Tensor, good: Tensor, k: int, epoch: int) -> Omega:
+    """Neighbours among the images that could be read: features `(N, C)`, good `(N,)`."""
+    ids = good.nonzero()[:, 0]  # (G,)
+    found, similarity = top_k(features[ids], k)
+    indices = torch.arange(len(good))[:, None].repeat(1, k)
+    similarities = torch.ones(len(good), k)
+    indices[ids], similarities[ids] = ids[found], similarity.cpu()
+    return Omega(indices.numpy(), similarities.numpy(), epoch)
+
+
+def purity(indices: np.ndarray, labels: np.ndarray) -> float | None:
+    """Share of labelled pairs (image, neighbour) with equal labels; None without labels."""
+    own, theirs = labels[:, None], labels[indices]
+    known = (own >= 0) & (theirs >= 0)
+    return float((own == theirs)[known].mean()) if known.any() else None
+
+
+def turnover(before: np.ndarray, after: np.ndarray) -> float:
+    """Share of the neighbours in `after` `(N, k)` that were not in the same row of `before`."""
+    kept = sum(int((after == column[:, None]).sum()) for column in before.T)
+    return 1 - kept / after.size
+
+
+def save_omega(path: Path, omega: Omega) -> None:
+    """Write indices, similarities and the epoch as .npz."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, indices=omega.indices, similarities=omega.similarities, epoch=omega.epoch)

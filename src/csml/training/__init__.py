@@ -1,0 +1,1 @@
+"""Pre-training: devices, run directories, checkpoints, metrics and the loop."""

@@ -1,0 +1,44 @@
+"""Devices and precision, through lightning-fabric."""
+
+import logging
+import warnings
+
+import torch
+from lightning_fabric import Fabric
+
+from csml.config.schema import HardwareConfig
+from csml.errors import CsmlError
+
+log = logging.getLogger("csml")
+
+
+def build_fabric(config: HardwareConfig) -> Fabric:
+    """The device to run on, with its precision settled."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    accelerator = config.accelerator
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16-mixed" if _computes_bf16(accelerator) else "32-true"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
+        try:
+            return Fabric(accelerator=accelerator, devices=1, precision=precision)
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise CsmlError(f"hardware.accelerator: {accelerator} cannot be used here ({reason}); try cpu") from error
+
+
+def _computes_bf16(accelerator: str) -> bool:
+    """Natively: emulated bf16 is slower than float32."""
+    if accelerator == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if accelerator == "cpu":
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return False
+
+
+def memory_format(config: HardwareConfig) -> torch.memory_format:
+    return torch.channels_last if config.channels_last else torch.contiguous_format

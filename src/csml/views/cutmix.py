@@ -1,0 +1,50 @@
+"""CutMix of anchor and neighbour (METHOD §1, §2)."""
+
+import torch
+from torch import Tensor
+
+
+def cutmix(
+    anchor: Tensor,
+    neighbor: Tensor,
+    alpha: float,
+    generator: torch.Generator | None = None,
+    per_sample: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Paste a box of `neighbor` into `anchor`.
+
+    Args:
+        anchor: `(B, C, H, W)`.
+        neighbor: `(B, C, H, W)`, mixed with the anchor of the same row.
+        alpha: the box's share of the area is 1 − λ with λ drawn from Beta(α, α), before it is clipped at the border.
+        generator: CPU generator of the random numbers.
+        per_sample: one box per sample instead of one for the batch.
+
+    Returns:
+        The mixed images `(B, C, H, W)` and λ, the share of the area that is still the anchor: `()`, or `(B,)` with
+        `per_sample`.
+    """
+    batch, _, height, width = anchor.shape
+    boxes = batch if per_sample else 1
+    shape = torch.full((2, boxes), float(alpha), dtype=torch.float64)
+    gamma = torch._standard_gamma(shape, generator=generator)  # (2, boxes); their ratio is Beta(α, α)
+    lam = gamma[0] / gamma.sum(dim=0).clamp(min=1e-300)
+    side = torch.sqrt(1 - lam)
+    top, bottom = _span(height, side, generator)  # (boxes,), (boxes,)
+    left, right = _span(width, side, generator)
+    y, x = torch.arange(height)[None, :, None], torch.arange(width)[None, None, :]
+    inside_y = (y >= top[:, None, None]) & (y < bottom[:, None, None])  # (boxes, H, 1)
+    inside_x = (x >= left[:, None, None]) & (x < right[:, None, None])  # (boxes, 1, W)
+    pasted = (inside_y & inside_x)[:, None].to(anchor.device, non_blocking=True)  # (boxes, 1, H, W)
+    mixed = torch.where(pasted, neighbor, anchor)  # (B, C, H, W)
+    # λ is what is left after clipping, not what was drawn.
+    area = ((bottom - top) * (right - left)).double()
+    share = (1 - area / (height * width)).float().to(anchor.device, non_blocking=True)  # (boxes,)
+    return mixed, share if per_sample else share[0]
+
+
+def _span(length: int, share: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """Start and end of a segment of `share` × `length` around a uniform centre, clipped to [0, length]."""
+    half = (share * length).long() // 2
+    centre = torch.randint(length, share.shape, generator=generator)
+    return (centre - half).clamp(min=0), (centre + half).clamp(max=length)
