@@ -20,7 +20,9 @@ def parse(
     command: str, schema: type[C], summary: str, arguments: list[str], flags: tuple[str, ...] = ()
 ) -> tuple[str, C, Any]:
     """Weights, settings and flags; data and image settings default to those the weights were trained with."""
-    chosen = _parser(command, schema, summary, flags).settings(arguments)
+    if {"-h", "--help"} & set(arguments):
+        _parser(command, schema, summary, flags).settings(arguments)
+    chosen = _parser(command, schema, summary, flags).first_look(arguments)
     parser = _parser(command, schema, summary, flags)
     known = parser.known_options()
     defaults = {key: value for key, value in _trained_with(Path(chosen.weights)).items() if f"--{key}" in known}

@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> int:
 
 def parse(arguments: list[str]) -> tuple[PretrainConfig, _Options]:
     """Settings in their order: defaults, preset (or the resumed run), --config, command line."""
-    chosen = _parser().settings(arguments)
+    chosen = _parser().first_look(arguments)
     parser = _parser()
     before: dict[str, Any] = {}
     if chosen.resume is not None:

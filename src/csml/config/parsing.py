@@ -30,6 +30,11 @@ class SettingsParser(ArgumentParser):
         except (argparse.ArgumentError, TypeError, ValueError, KeyError) as error:
             raise CsmlError(self._in_one_line(str(error))) from error
 
+    def first_look(self, arguments: list[str]) -> argparse.Namespace:
+        """What decides about defaults (preset, run, weights), before help or settings are printed with them."""
+        printing = ("-h", "--help", "--print_config")
+        return self.settings([word for word in arguments if not _option_name(word).startswith(printing)])
+
     def build(self, settings: argparse.Namespace, schema: type[C]) -> C:
         """The dataclass, filled."""
         built = self.instantiate(settings)

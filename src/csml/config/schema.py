@@ -14,7 +14,7 @@ class ImagesConfig:
     """Share of the shorter side that the deterministic centre crop keeps (0.875 is 256 → 224; 1 for tiny pictures)."""
     labels: Literal["auto", "folders", "none"] = "auto"
     """Whether the names of the first-level folders are classes. auto: yes if all pictures are one folder deep."""
-    max_failed: float = 0.01
+    max_failed: float = 0.05
     """Share of the files that may fail to decode before the run stops."""
     synthetic_train: int = 6000
     """Number of training pictures when data is `synthetic`."""

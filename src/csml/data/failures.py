@@ -32,6 +32,6 @@ class Failures:
             log.warning("skipped, cannot be read: %s", self.images.name(id))
         if len(self.ids) > self.tolerated * len(self.images):
             raise CsmlError(
-                f"{len(self.ids)} of {len(self.images)} images cannot be read, such as {self.images.name(max(self.ids))}; "
+                f"{len(self.ids)} of {len(self.images)} images cannot be read: {self.images.name(max(self.ids))}; "
                 f"repair or remove them, or raise --images.max_failed (now {self.tolerated:g})"
             )

@@ -36,13 +36,14 @@ def extract_features(
     stages: tuple[int, ...] = (4,),
     batch_size: int = 256,
     description: str = "features",
+    failures: Failures | None = None,
 ) -> Features:
-    """Run `backbone` over all images; its mode is left as it was found."""
+    """Run `backbone` over all images; its mode is left as it was found. Unreadable images are noted in `failures`."""
     device = fabric.device
     net = FeatureNet(backbone, stages)
     was_training = backbone.training
     backbone.eval()
-    failures = Failures(images, config.max_failed)
+    failures = failures or Failures(images, config.max_failed)
     workers = default_workers(images, device.type) if config.workers is None else config.workers
     stored: dict[int, Tensor] = {}
     good = torch.zeros(len(images), dtype=torch.bool)

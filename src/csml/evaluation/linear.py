@@ -142,7 +142,11 @@ class LinearProbe:
                     for label, name in enumerate(self.classes)
                 },
             }
-        return {"stages": stages, "tested": len(labels), "trained_on": len(self.train) - len(self.failures.ids)}
+        return {"stages": stages, "tested": len(labels), "trained_on": len(self.train), "failed": self._failed()}
+
+    def _failed(self) -> int:
+        cached = 0 if self.cached is None else int((~self.cached.good).sum())
+        return len(self.failures.ids) + cached + int((~self.test.good).sum())
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "heads": self.heads.state_dict(), "optimizer": self.optimizer.state_dict()}

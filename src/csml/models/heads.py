@@ -1,5 +1,6 @@
 """What stands between a stage and its loss; dropped when pre-training is over (METHOD §3)."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.resnet import conv1x1, conv3x3
@@ -13,8 +14,9 @@ class ProjectionHead(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim))
 
     def forward(self, features: Tensor) -> Tensor:
-        # Normalised in float32: half-precision unit vectors are off by up to 1 %, too much beside τ.
-        return F.normalize(self.mlp(features).float(), dim=1)
+        embedding = self.mlp(features)
+        # At least float32: half-precision unit vectors are off by up to 1 %, too much beside τ.
+        return F.normalize(embedding.to(torch.promote_types(embedding.dtype, torch.float32)), dim=1)
 
 
 class LastStageHead(nn.Module):

@@ -10,6 +10,7 @@ import torch
 
 from csml.config.schema import PretrainConfig
 from csml.data.failures import Failures
+from csml.data.images import Images
 from csml.data.loading import CropBatch, default_workers, view_batches
 from csml.data.open import DataSplits
 from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
@@ -57,6 +58,7 @@ class Pretraining:
             self.workers = config.images.workers
         self.steps_per_epoch = steps_per_epoch(len(data.train), config.batch_size)
         self.failures = Failures(data.train, config.images.max_failed)
+        self._failures_of = {id(data.train): self.failures}
         self.epoch = 0
         """epochs that are complete"""
         self.step = 0
@@ -225,9 +227,11 @@ class Pretraining:
             self._features = (self.epoch, self._extract(self.data.train))
         return self._features[1]
 
-    def _extract(self, images: Any) -> Features:
+    def _extract(self, images: Images) -> Features:
         encoder = self.method.key_encoder if self.config.neighbors.encoder == "key" else self.method.query_encoder
-        return extract_features(encoder.backbone, images, self.config.images, self.fabric)
+        # One collection per data set for the whole run, so that a file is named once.
+        failures = self._failures_of.setdefault(id(images), Failures(images, self.config.images.max_failed))
+        return extract_features(encoder.backbone, images, self.config.images, self.fabric, failures=failures)
 
     # ------------------------------------------------------------------------------------------ interruptions
 

@@ -1,0 +1,133 @@
+"""Batches: who is in them, and what happens to files that cannot be read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from csml.config.schema import ImagesConfig, PretrainConfig
+from csml.data import ArrayImages, Images, open_data
+from csml.data.failures import Failures
+from csml.data.loading import center_batches, view_batches
+from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
+from csml.errors import CsmlError
+from csml.views import crop_specs
+
+
+@given(images=st.integers(2, 300), batch=st.integers(2, 80), seed=st.integers(0, 5), epoch=st.integers(0, 3))
+def test_an_epoch_visits_every_image_once(images: int, batch: int, seed: int, epoch: int) -> None:
+    batches = epoch_batches(images, batch, seed, epoch)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(images))
+    assert all(len(ids) >= 2 for ids in batches)
+    assert all(len(ids) == batch for ids in batches[:-1])
+    assert len(batches) == steps_per_epoch(images, batch)
+
+
+def test_epochs_and_seeds_differ_and_repeat() -> None:
+    order = [
+        np.concatenate(epoch_batches(100, 10, seed, epoch)).tolist() for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))
+    ]
+    assert order[0] == order[3]
+    assert order[0] != order[1]
+    assert order[0] != order[2]
+
+
+def test_neighbors_are_drawn_uniformly_from_omega() -> None:
+    omega = np.arange(40).reshape(4, 10) + 100
+    anchors = np.repeat(np.arange(4), 5000)
+    plan = plan_batch(anchors, omega, views=1, generator=generator_for(0))
+    for anchor in range(4):
+        drawn, counts = np.unique(plan.neighbors[anchors == anchor], return_counts=True)
+        assert drawn.tolist() == omega[anchor].tolist()
+        assert counts.min() > 400
+        assert counts.max() < 600
+
+
+def test_before_the_first_search_the_neighbor_is_the_anchor() -> None:
+    plan = plan_batch(np.array([5, 6]), None, views=2, generator=generator_for(0))
+    assert plan.neighbors.tolist() == [5, 6]
+
+
+def grey_array(count: int) -> ArrayImages:
+    """Image i is uniformly grey with value i."""
+    pixels = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 20, 20, 3)).copy()
+    return ArrayImages(pixels, np.zeros(count, np.int64), ("x",), "grey")
+
+
+def grey_folder(root: Path, count: int, broken: tuple[int, ...] = ()) -> Images:
+    for i in range(count):
+        if i in broken:
+            (root / f"{i:03d}.png").write_bytes(b"broken")
+        else:
+            Image.new("RGB", (20 + i, 25), (i, i, i)).save(root / f"{i:03d}.png")
+    return open_data(str(root), ImagesConfig()).train
+
+
+@pytest.mark.parametrize("kind", ["array", "folder"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_crops_show_the_image_they_are_said_to_show(tmp_path: Path, kind: str, workers: int) -> None:
+    images: Images = grey_array(30) if kind == "array" else grey_folder(tmp_path, 30)
+    config = PretrainConfig()
+    config.images.size = 8
+    omega = np.stack([(np.arange(30) + 1) % 30], axis=1)
+    plans = [
+        plan_batch(ids, omega, len(crop_specs(config)), generator_for(0, step))
+        for step, ids in enumerate(epoch_batches(30, 8, 0, 0))
+    ]
+    batches = list(view_batches(images, plans, crop_specs(config), workers))
+    assert [batch.anchors.tolist() for batch in batches] == [plan.anchors.tolist() for plan in plans]
+    for batch in batches:
+        assert list(batch.crops) == ["query_a", "query_p", "key_a", "key_p"]
+        for name, crop in batch.crops.items():
+            shown = batch.anchors if name.endswith("_a") else batch.neighbors
+            assert crop.shape == (len(shown), 3, 8, 8)
+            assert torch.equal(crop.amax(dim=(1, 2, 3)), shown.to(torch.uint8))
+            assert torch.equal(crop.amin(dim=(1, 2, 3)), shown.to(torch.uint8))
+        assert torch.equal(batch.neighbors, (batch.anchors + 1) % 30)
+
+
+def test_the_same_plan_gives_the_same_crops_whatever_the_workers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+    images = open_data(str(tmp_path), ImagesConfig()).train
+    config = PretrainConfig()
+    config.images.size = 8
+    plans = [plan_batch(np.arange(6), None, 4, generator_for(0))]
+    one, two = (next(view_batches(images, plans, crop_specs(config), workers)) for workers in (0, 1))
+    assert all(torch.equal(one.crops[name], two.crops[name]) for name in one.crops)
+
+
+def test_unreadable_anchors_leave_the_batch_and_unreadable_neighbors_are_replaced(tmp_path: Path) -> None:
+    images = grey_folder(tmp_path, 6, broken=(2,))
+    config = PretrainConfig()
+    config.images.size = 8
+    omega = np.array([[2], [0], [0], [2], [0], [0]])  # 0 and 3 have the broken image as their neighbour
+    plan = plan_batch(np.arange(6), omega, 4, generator_for(0))
+    batch = next(view_batches(images, [plan], crop_specs(config), workers=0))
+    assert batch.anchors.tolist() == [0, 1, 3, 4, 5]
+    assert batch.neighbors.tolist() == [0, 0, 3, 0, 0]  # x_p = x_a where it cannot be read
+    assert set(batch.failed) == {2}
+    assert batch.crops["query_p"].amax(dim=(1, 2, 3)).tolist() == [0, 0, 3, 0, 0]
+
+
+def test_centre_crops_come_in_the_order_of_the_ids(tmp_path: Path) -> None:
+    images = grey_folder(tmp_path, 7, broken=(3,))
+    batches = list(center_batches(images, 8, 1.0, batch_size=4, workers=0))
+    assert torch.cat([batch.ids for batch in batches]).tolist() == list(range(7))
+    assert torch.cat([batch.good for batch in batches]).tolist() == [True] * 3 + [False] + [True] * 3
+    assert torch.cat([batch.crops for batch in batches]).amax(dim=(1, 2, 3)).tolist() == [0, 1, 2, 0, 4, 5, 6]
+
+
+def test_failures_are_named_once_and_tolerated_up_to_a_share(caplog: pytest.LogCaptureFixture) -> None:
+    failures = Failures(grey_array(100), tolerated=0.02)
+    with caplog.at_level("WARNING", logger="csml"):
+        failures.add([7])
+        failures.add([7, 8])
+    assert [record.getMessage() for record in caplog.records].count("skipped, cannot be read: grey/7") == 1
+    with pytest.raises(CsmlError, match=r"3 of 100 .* --images\.max_failed"):
+        failures.add([9])

@@ -1,0 +1,53 @@
+"""Split BatchNorm: what it computes, and that it stops the leak it is there for."""
+
+import pytest
+import torch
+from torch import nn
+
+from csml.models import build_backbone
+from csml.models.split_batchnorm import SplitBatchNorm2d, split_batchnorm
+
+
+@pytest.mark.parametrize("batch", [8, 11])
+def test_each_sub_batch_is_normalised_by_itself(batch: int) -> None:
+    split, plain = SplitBatchNorm2d(4, 3, eps=1e-5, momentum=0.1), nn.BatchNorm2d(4)
+    x = torch.randn(batch, 4, 5, 5)
+    expected = torch.cat([plain(part) for part in x.tensor_split(3)])
+    torch.testing.assert_close(split(x), expected)
+
+
+def test_running_statistics_move_once_by_the_mean_of_the_sub_batches() -> None:
+    split = SplitBatchNorm2d(4, 2, eps=1e-5, momentum=0.1)
+    x = torch.randn(8, 4, 5, 5) * 3 + 1
+    split(x)
+    parts = x.tensor_split(2)
+    mean = torch.stack([part.mean(dim=(0, 2, 3)) for part in parts]).mean(0)
+    variance = torch.stack([part.transpose(0, 1).flatten(1).var(1) for part in parts]).mean(0)
+    torch.testing.assert_close(split.running_mean, 0.1 * mean)
+    torch.testing.assert_close(split.running_var, 0.9 + 0.1 * variance)
+    assert split.num_batches_tracked is not None
+    assert split.num_batches_tracked.item() == 1
+
+
+def test_in_eval_mode_it_is_a_plain_batchnorm() -> None:
+    split, plain = SplitBatchNorm2d(4, 2, eps=1e-5, momentum=0.1).eval(), nn.BatchNorm2d(4).eval()
+    x = torch.randn(8, 4, 5, 5)
+    torch.testing.assert_close(split(x), plain(x))
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_a_batch_too_small_to_split_still_works(batch: int) -> None:
+    split = SplitBatchNorm2d(4, 8, eps=1e-5, momentum=0.1)
+    assert torch.isfinite(split(torch.randn(batch, 4, 1, 1))).all()
+
+
+def test_all_layers_are_replaced_and_weights_keep_their_names() -> None:
+    net = build_backbone("tiny")
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    split_batchnorm(net, 4)
+    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert norms
+    assert all(isinstance(m, SplitBatchNorm2d) for m in norms)
+    after = net.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)

@@ -1,0 +1,42 @@
+"""What is measured about Ω, on cases small enough to count by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
+
+
+def test_purity_counts_pairs_with_equal_labels() -> None:
+    indices = np.array([[1, 2], [0, 2], [0, 1]])
+    assert purity(indices, np.array([0, 0, 1])) == pytest.approx(2 / 6)
+
+
+def test_purity_ignores_what_has_no_label() -> None:
+    indices = np.array([[1], [0], [0]])
+    assert purity(indices, np.array([0, 0, -1])) == 1.0
+    assert purity(indices, np.array([-1, -1, -1])) is None
+
+
+def test_turnover_is_the_share_of_new_neighbors_whatever_their_order() -> None:
+    before, after = np.array([[1, 2], [3, 4]]), np.array([[2, 1], [4, 9]])
+    assert turnover(before, after) == pytest.approx(1 / 4)
+    assert turnover(before, before) == 0.0
+
+
+def test_unreadable_images_are_nobody_s_neighbor_and_their_own() -> None:
+    features = torch.tensor([[1.0, 0.1], [0.0, 0.0], [1.0, 0.2], [1.0, 0.3]])
+    omega = search_omega(features, torch.tensor([True, False, True, True]), k=2, epoch=3)
+    assert omega.indices[1].tolist() == [1, 1]
+    assert 1 not in omega.indices[[0, 2, 3]]
+    assert omega.indices[0].tolist() == [2, 3]
+
+
+def test_saved_omega_can_be_read_with_numpy(tmp_path: Path) -> None:
+    omega = Omega(np.array([[1], [0]]), np.array([[0.5], [0.5]], np.float32), epoch=4)
+    save_omega(tmp_path / "deep" / "omega.npz", omega)
+    with np.load(tmp_path / "deep" / "omega.npz") as saved:
+        assert saved["indices"].tolist() == [[1], [0]]
+        assert int(saved["epoch"]) == 4

@@ -1,0 +1,174 @@
+"""What a run leaves behind, and how it fails."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+import csml as package
+from conftest import SMALL_RUN, csml
+from csml.cli.pretrain import parse
+from csml.data import open_data
+from csml.errors import CsmlError
+from csml.training.build import queue_length
+from csml.training.metrics import EpochMeans, embedding_statistics, read_metrics
+from csml.training.pretraining import Pretraining
+from csml.training.run_directory import RunDirectory
+from csml.training.schedule import learning_rate
+
+
+def test_the_run_directory_has_the_documented_tree(small_run: Path) -> None:
+    names = {path.name for path in small_run.iterdir()}
+    assert names >= {"config.yaml", "run.json", "log.txt", "metrics.jsonl", "neighbors", "checkpoints"}
+    assert (small_run / "backbone.safetensors").exists()
+    facts = json.loads((small_run / "run.json").read_text())
+    assert facts["versions"]["torch"] == torch.__version__.split("+")[0]
+    assert facts["images"] == 300
+    assert yaml.safe_load((small_run / "config.yaml").read_text())["contrast"]["queue_length"] == 128
+    assert "epoch 3/3" in (small_run / "log.txt").read_text()
+
+
+def test_every_epoch_logs_what_people_ask_for(small_run: Path) -> None:
+    records = read_metrics(small_run / "metrics.jsonl")
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    last = records[-1]
+    assert last["chance"] == pytest.approx(math.log(129))
+    for stage in (2, 3, 4):
+        for query in ("a", "p", "mixed"):
+            assert 0 < last[f"loss/stage{stage}/{query}"] < 10
+        for name in ("accuracy", "positive", "negative", "spread", "alignment", "uniformity"):
+            assert math.isfinite(last[f"{name}/stage{stage}"])
+    for name in ("loss", "lr", "images_per_second", "data_wait", "knn20", "omega/purity", "omega/turnover"):
+        assert math.isfinite(last[name]), name
+    total = sum(last[f"loss/stage{s}/{q}"] for s in (2, 3, 4) for q in ("a", "p", "mixed")) / 3
+    assert last["loss"] == pytest.approx(total)
+
+
+def test_omega_of_every_refresh_is_kept(small_run: Path) -> None:
+    files = sorted(path.name for path in (small_run / "neighbors").iterdir())
+    assert files == ["epoch-0001.npz", "epoch-0002.npz"]
+    with np.load(small_run / "neighbors" / files[0]) as omega:
+        assert omega["indices"].shape == (300, 10)
+        assert not (omega["indices"] == np.arange(300)[:, None]).any()
+
+
+def test_the_three_lines_it_prints_load_the_backbone(small_run: Path) -> None:
+    assert f"csml.load_backbone({str(small_run)!r})" in (small_run / "log.txt").read_text()
+    backbone = package.load_backbone(small_run)
+    assert backbone(torch.rand(2, 3, 32, 32)).shape == (2, 192)
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = [*SMALL_RUN, "--epochs", "1", "--monitor.tensorboard", "true", "--out", str(out)]
+    assert csml("pretrain", *words).returncode == 0
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(out / "tensorboard")).Reload()
+    (logged,) = events.Scalars("loss")
+    assert logged.value == pytest.approx(read_metrics(out / "metrics.jsonl")[0]["loss"], rel=1e-5)
+    assert logged.step == 1
+
+
+def test_a_run_is_not_overwritten_unless_asked(small_run: Path, tmp_path: Path) -> None:
+    done = csml("pretrain", *SMALL_RUN, "--out", str(small_run))
+    assert done.returncode == 2
+    assert "--overwrite" in done.stderr
+    foreign = tmp_path / "precious"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    done = csml("pretrain", *SMALL_RUN, "--out", str(foreign), "--overwrite")
+    assert done.returncode == 2
+    assert (foreign / "thesis.txt").exists()
+
+
+def in_process(out: Path, *more: str) -> Pretraining:
+    words = [word for word in SMALL_RUN if word not in ("--hardware.threads", "1")]
+    config, _ = parse([*words, *more])
+    out.mkdir(parents=True)
+    return Pretraining(config, open_data(config.data, config.images), RunDirectory(out))
+
+
+def test_a_non_finite_loss_stops_with_its_cause_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    training = in_process(tmp_path / "run", "--epochs", "2", "--monitor.knn_every", "0")
+    training.save()
+    with torch.no_grad():
+        training.method.query_encoder.heads["3"].projection.mlp[0].weight.fill_(float("nan"))  # type: ignore[union-attr]
+    with pytest.raises(CsmlError, match=r"non-finite in epoch 1, step 1 \(loss/stage3/a\).*epoch-0000-step-000000.pt"):
+        training.fit()
+
+
+def test_the_loss_falls_and_nothing_collapses(tmp_path: Path) -> None:
+    training = in_process(
+        tmp_path / "run", "--epochs", "6", "--monitor.knn_every", "0", "--images.synthetic_train", "1000"
+    )
+    training.fit()
+    records = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert records[-1]["loss/stage4/a"] < records[-1]["chance"] - 0.5
+    assert records[-1]["spread/stage4"] > 0.7
+
+
+def test_one_unreadable_file_is_named_and_skipped_and_many_stop_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(folder / f"{i:02d}.jpg")
+    (folder / "07.jpg").write_bytes(b"broken")
+    words = [*SMALL_RUN, "--data", str(folder), "--batch_size", "16", "--epochs", "2", "--contrast.queue_length", "16"]
+    out = tmp_path / "run"
+    done = csml("pretrain", *words, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("cannot be read: 07.jpg") == 1
+    assert read_metrics(out / "metrics.jsonl")[-1]["failed"] == 1
+    for i in range(8, 14):
+        (folder / f"{i:02d}.jpg").write_bytes(b"broken")
+    done = csml("pretrain", *words, "--out", str(tmp_path / "second"))
+    assert done.returncode == 2
+    assert "images.max_failed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_learning_rate_rises_linearly_and_falls_as_a_cosine_to_zero() -> None:
+    rates = [learning_rate(step, 100, 2.0) for step in range(101)]
+    assert rates[0] == 2.0
+    assert rates[50] == pytest.approx(1.0)
+    assert rates[100] == pytest.approx(0.0)
+    warm = [learning_rate(step, 100, 2.0, warmup_steps=10) for step in range(100)]
+    assert warm[:11] == sorted(warm[:11])
+    assert warm[10] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("images", "length"), [(1_281_167, 65_536), (50_000, 4096), (5000, 512), (100, 256)])
+def test_the_queue_is_an_eighth_of_the_data_by_default(images: int, length: int) -> None:
+    config, _ = parse([])
+    assert queue_length(config, images) == length
+
+
+def test_a_queue_as_long_as_the_data_draws_a_warning(tmp_path: Path) -> None:
+    words = [*SMALL_RUN, "--contrast.queue_length", "300", "--epochs", "1", "--monitor.knn_every", "0"]
+    done = csml("pretrain", *words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0
+    assert "own past key" in done.stderr
+
+
+def test_means_are_weighted_by_batch_size() -> None:
+    means = EpochMeans()
+    means.add({"loss": torch.tensor(1.0)}, 3)
+    means.add({"loss": torch.tensor(5.0)}, 1)
+    assert means.means() == {"loss": 2.0}
+
+
+def test_spread_and_uniformity_tell_a_collapse() -> None:
+    generator = torch.Generator().manual_seed(0)
+    even = torch.nn.functional.normalize(torch.randn(2000, 64, generator=generator), dim=1)
+    collapsed = torch.nn.functional.normalize(torch.ones(2000, 64) + 0.01 * even, dim=1)
+    assert embedding_statistics(even)["spread"] == pytest.approx(1.0, abs=0.02)
+    assert embedding_statistics(even)["uniformity"] == pytest.approx(-3.9, abs=0.1)
+    assert embedding_statistics(collapsed)["spread"] < 0.05
+    assert embedding_statistics(collapsed)["uniformity"] > -0.01

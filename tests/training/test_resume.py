@@ -1,0 +1,125 @@
+"""A run that was killed continues as if nothing had happened."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import SMALL_RUN, csml
+from csml.training.checkpoint import load_checkpoint, newest_checkpoint
+from csml.training.metrics import read_metrics
+
+OFTEN = ["--checkpoint.every_steps", "2"]
+TIMES = {"seconds", "images_per_second", "data_wait"}
+
+
+def start(out: Path, *more: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *OFTEN, *more, "--out", str(out)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(process: "subprocess.Popen[str]", out: Path, name: str) -> None:
+    for _ in range(6000):
+        if (out / "checkpoints" / name).exists():
+            return
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.01)
+    pytest.fail(f"{name} was never written")
+
+
+def final_state(out: Path) -> dict[str, Any]:
+    path = newest_checkpoint(out / "checkpoints")
+    assert path is not None
+    return load_checkpoint(path)
+
+
+def assert_same(one: Any, two: Any, where: str = "") -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, two), where
+    elif isinstance(one, dict):
+        assert one.keys() == two.keys(), where
+        for key in one:
+            assert_same(one[key], two[key], f"{where}/{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(two), where
+        for number, (a, b) in enumerate(zip(one, two, strict=True)):
+            assert_same(a, b, f"{where}/{number}")
+    else:
+        assert one == two, where
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = csml("pretrain", *SMALL_RUN, *OFTEN, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def assert_runs_equal(one: Path, two: Path) -> None:
+    assert_same(final_state(one), final_state(two))
+    first, second = read_metrics(one / "metrics.jsonl"), read_metrics(two / "metrics.jsonl")
+    for a, b in zip(first, second, strict=True):
+        assert {k: v for k, v in a.items() if k not in TIMES} == {k: v for k, v in b.items() if k not in TIMES}
+    assert (one / "backbone.safetensors").read_bytes() == (two / "backbone.safetensors").read_bytes()
+
+
+def test_sigkill_in_the_middle_of_an_epoch_changes_nothing(tmp_path: Path, undisturbed: Path) -> None:
+    out = tmp_path / "run"
+    process = start(out)
+    wait_for(process, out, "epoch-0001-step-000002.pt")  # in the second epoch, with neighbours
+    process.kill()
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    resumed = csml("pretrain", "--resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert_runs_equal(out, undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_polite_signal_saves_and_names_the_command_that_continues(
+    tmp_path: Path, undisturbed: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "run"
+    process = start(out)
+    wait_for(process, out, "epoch-0001-step-000000.pt")
+    process.send_signal(number)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 128 + number
+    assert f"csml pretrain --resume {out}" in error
+    assert "Traceback" not in error
+    resumed = csml("pretrain", "--resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert_runs_equal(out, undisturbed)
+
+
+def test_the_same_seed_repeats_a_run_and_another_does_not(tmp_path: Path, undisturbed: Path) -> None:
+    for seed, same in (("0", True), ("1", False)):
+        out = tmp_path / seed
+        assert csml("pretrain", *SMALL_RUN, *OFTEN, "--out", str(out), "--seed", seed).returncode == 0
+        ours, theirs = final_state(out)["method"], final_state(undisturbed)["method"]
+        name = "query_encoder.backbone.conv1.weight"
+        assert torch.equal(ours[name], theirs[name]) is same
+
+
+def test_a_resumed_run_refuses_other_settings(undisturbed: Path) -> None:
+    done = csml("pretrain", "--resume", str(undisturbed), "--contrast.temperature", "0.1")
+    assert done.returncode == 2
+    assert "contrast.temperature" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_resuming_a_finished_run_changes_nothing(undisturbed: Path) -> None:
+    before = (undisturbed / "metrics.jsonl").read_text()
+    done = csml("pretrain", "--resume", str(undisturbed))
+    assert done.returncode == 0, done.stderr
+    assert (undisturbed / "metrics.jsonl").read_text() == before
+
+
+def test_old_checkpoints_are_removed(undisturbed: Path) -> None:
+    assert len(list((undisturbed / "checkpoints").iterdir())) == 2
