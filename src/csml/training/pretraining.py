@@ -64,6 +64,8 @@ class Pretraining:
         self.step = 0
         """steps of the current epoch that are complete"""
         self.omega: Omega | None = None
+        self.searched: dict[str, Any] = {}
+        """what the search before the current epoch, if there was one, found out about Ω"""
         self.means = EpochMeans()
         self.seconds, self.waited = 0.0, 0.0
         """of the current epoch: all of it, and of that waiting for data"""
@@ -79,9 +81,9 @@ class Pretraining:
         )
         with StopSignals() as signals:
             while self.epoch < self.config.epochs:
-                searched = self._refresh_neighbors()
+                self._refresh_neighbors()
                 self._train_epoch(signals)
-                record = self._close_epoch(searched)
+                record = self._close_epoch()
                 writer.write(record)
                 save_backbone(self.run.backbone, self.method.query_encoder.backbone, self.config)
                 log.info(_summary(record, self.config.epochs))
@@ -166,26 +168,25 @@ class Pretraining:
 
     # -------------------------------------------------------------------------------------- borders of epochs
 
-    def _refresh_neighbors(self) -> dict[str, Any]:
-        """Search Ω if it is due; what is worth logging about it."""
+    def _refresh_neighbors(self) -> None:
+        """Search Ω if it is due."""
         settings = self.config.neighbors
         since = self.epoch - settings.warmup_epochs
         wanted = self.config.views.cross_sample and settings.k > 0
         due = since >= 0 and since % settings.refresh_every == 0
         if not wanted or not due or (self.omega is not None and self.omega.epoch == self.epoch):
-            return {}
+            return
         features = self._train_features()
         found = search_omega(
             features.by_stage[4].to(self.device), features.good.to(self.device), settings.k, self.epoch
         )
-        record: dict[str, Any] = {"omega/purity": purity(found.indices, self.data.train.labels)}
+        self.searched = {"omega/purity": purity(found.indices, self.data.train.labels)}
         if self.omega is not None:
-            record["omega/turnover"] = turnover(self.omega.indices, found.indices)
+            self.searched["omega/turnover"] = turnover(self.omega.indices, found.indices)
         self.omega = found
         save_omega(self.run.neighbors(self.epoch), found)
-        return record
 
-    def _close_epoch(self, searched: dict[str, Any]) -> dict[str, Any]:
+    def _close_epoch(self) -> dict[str, Any]:
         """Count the epoch as complete and gather its metrics."""
         means = self.means.means()
         record: dict[str, Any] = {
@@ -197,14 +198,14 @@ class Pretraining:
             "data_wait": self.waited / max(1e-9, self.seconds),
             "seconds": self.seconds,
             "failed": len(self.failures.ids),
-            **searched,
+            **self.searched,
         }
         for stage in self.method.stages:
             for name, value in embedding_statistics(self.method.queue.keys(stage)).items():
                 record[f"{name}/stage{stage}"] = value
             record[f"alignment/stage{stage}"] = 2 - 2 * means[f"positive/stage{stage}"]  # mean ‖q_a − k_a‖²
         self.epoch, self.step = self.epoch + 1, 0
-        self.means, self.seconds, self.waited = EpochMeans(), 0.0, 0.0
+        self.means, self.searched, self.seconds, self.waited = EpochMeans(), {}, 0.0, 0.0
         every = self.config.monitor.knn_every
         if every and (self.epoch % every == 0 or self.epoch == self.config.epochs):
             record["knn20"] = self._online_knn()
@@ -259,6 +260,7 @@ class Pretraining:
             "omega": None if omega is None else torch.from_numpy(omega.indices),
             "similarities": None if omega is None else torch.from_numpy(omega.similarities),
             "omega_epoch": -1 if omega is None else omega.epoch,
+            "searched": self.searched,
             "means": self.means.state_dict(),
             "seconds": self.seconds,
             "waited": self.waited,
@@ -273,6 +275,7 @@ class Pretraining:
         self.optimizer.load_state_dict(state["optimizer"])
         if state["omega"] is not None:
             self.omega = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
+        self.searched = state["searched"]
         self.means.load_state_dict(state["means"], self.device)
         self.seconds, self.waited = state["seconds"], state["waited"]
         self.failures.ids = set(state["failed"])
