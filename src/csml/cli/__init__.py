@@ -20,7 +20,7 @@ usage: csml COMMAND [options]
 {commands}
 
 Start with:           csml demo
-With your own images: csml pretrain --data FOLDER --preset cifar10
+With your own images: csml pretrain --preset photos --data FOLDER
 All options:          csml COMMAND --help
 """
 

@@ -19,9 +19,13 @@ from csml.config.schema import PretrainConfig
 from csml.data.images import Images
 from csml.data.open import DataSplits, open_data
 from csml.errors import CsmlError
+from csml.evaluation.features import extract_features
 from csml.evaluation.knn import knn_accuracy
 from csml.evaluation.settings import KnnConfig
+from csml.neighbors import top_k
+from csml.report.contact_sheet import neighbor_sheet
 from csml.training.build import build_method
+from csml.training.device import build_fabric
 from csml.training.metrics import read_metrics
 from csml.training.run_directory import new_run, write_json
 from csml.weights import load_backbone
@@ -81,6 +85,7 @@ def run(arguments: list[str]) -> int:
         write_json(root / name / "knn.json", {"weights": str(root / name), "data": settings.data, "accuracy": accuracy})
         rows.append(_Row(title, accuracy, minutes, last))
     write_json(root / "demo.json", [asdict(row) for row in rows])
+    _draw_neighbors(root, data.train, configs["csml"])
     _conclude(rows, root)
     return 0
 
@@ -128,6 +133,16 @@ def _introduce(data: DataSplits, config: PretrainConfig) -> None:
     log.info("network %s at %d pixels, batch %d", config.model.backbone, config.images.size, config.batch_size)
 
 
+def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
+    """Two anchors of each class with the neighbours that the finished backbone finds."""
+    fabric = build_fabric(config.hardware)
+    features = extract_features(load_backbone(root / "csml").to(fabric.device), images, config.images, fabric)
+    neighbors, _ = top_k(features.by_stage[4], min(10, len(images) - 1))
+    anchors = [np.flatnonzero(images.labels == label)[:2] for label in range(len(images.classes))]
+    neighbor_sheet(images, neighbors.numpy(), np.concatenate(anchors)[:20]).save(root / "neighbors.png")
+    log.info("each picture with its nearest neighbours, as CsMl sees them: %s", root / "neighbors.png")
+
+
 def _conclude(rows: list[_Row], root: Path) -> None:
     table = Table(title="Test pictures classified by their nearest training pictures")
     for heading in ("representation", *(f"{k}-NN" for k in _KS), "purity of Ω", "minutes"):
@@ -139,8 +154,9 @@ def _conclude(rows: list[_Row], root: Path) -> None:
             "" if row.purity is None else f"{row.purity:.1%}",
             "" if row.minutes is None else f"{row.minutes:.1f}",
         )
-    console = Console()
+    console = Console(soft_wrap=True, highlight=False)
     console.print(table)
-    console.print(f"runs, metrics and backbones: {root}/csml and {root}/moco-v2 (metrics.jsonl, backbone.safetensors)")
+    console.print(f"runs and metrics: {root}/csml and {root}/moco-v2 (metrics.jsonl; tensorboard --logdir {root})")
+    console.print(f"the backbone:     {root}/csml/backbone.safetensors")
     console.print(f'in Python:        import csml; backbone = csml.load_backbone("{root}/csml")')
-    console.print("your own images:  csml pretrain --preset demo --images.size 64 --data FOLDER", highlight=False)
+    console.print("your own images:  csml pretrain --preset photos --data FOLDER")

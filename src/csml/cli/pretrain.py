@@ -10,7 +10,7 @@ import yaml
 from csml.config.checks import check_against_data, check_pretrain
 from csml.config.parsing import SettingsParser
 from csml.config.presets import PRESETS, flatten, preset_settings
-from csml.config.schema import PretrainConfig
+from csml.config.schema import NAMED, PretrainConfig
 from csml.errors import CsmlError
 
 log = logging.getLogger("csml")
@@ -49,6 +49,8 @@ def parse(arguments: list[str]) -> tuple[PretrainConfig, _Options]:
     settings = parser.settings(arguments)
     config = parser.build(settings, PretrainConfig)
     check_pretrain(config)
+    if config.data not in NAMED:  # so that the run can be continued and judged from anywhere
+        config.data = str(Path(config.data).expanduser().absolute())
     if chosen.resume is not None:
         _refuse_changes(before, flatten(settings_of(config)))
     return config, _Options(settings.overwrite, settings.resume)
@@ -132,7 +134,7 @@ def _refuse_changes(before: dict[str, Any], now: dict[str, Any]) -> None:
 
 def _run_name(config: PretrainConfig) -> str:
     method = "csml" if config.views.cross_sample else "moco-v2"
-    return f"{Path(config.data).expanduser().resolve().name if '/' in config.data else config.data}-{method}"
+    return f"{Path(config.data).name}-{method}"
 
 
 def _warn_about_queue(length: int, images: int, config: PretrainConfig) -> None:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+NAMED = ("synthetic", "cifar10", "cifar100", "stl10")
+"""Data that is asked for by name instead of by folder."""
+
 
 @dataclass
 class ImagesConfig:

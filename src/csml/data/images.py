@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from csml.data.cache import cache_key
 from csml.data.decode import DecodeError, read_rgb
 from csml.data.index import FolderIndex
 from csml.views.crop import crop_resize
@@ -29,6 +30,9 @@ class Images(Protocol):
 
     def name(self, id: int) -> str:
         """What a person would call the image: its path, or data set and number."""
+
+    def fingerprint(self) -> str:
+        """Changes when an id would mean another image."""
 
     def read(self, id: int) -> Image.Image:
         """The whole picture in RGB; DecodeError if it cannot be read."""
@@ -57,6 +61,9 @@ class ArrayImages:
     def name(self, id: int) -> str:
         return f"{self.title}/{id}"
 
+    def fingerprint(self) -> str:
+        return cache_key(self.title, len(self))
+
     def read(self, id: int) -> Image.Image:
         return Image.fromarray(np.asarray(self.pixels[id]))
 
@@ -80,6 +87,9 @@ class FolderImages:
 
     def name(self, id: int) -> str:
         return self.index.name(id)
+
+    def fingerprint(self) -> str:
+        return cache_key(np.asarray(self.index.buffer).tobytes(), np.asarray(self.index.offsets).tobytes())
 
     def read(self, id: int) -> Image.Image:
         return read_rgb(self.index.path(id))
@@ -115,6 +125,9 @@ class Subset:
 
     def name(self, id: int) -> str:
         return self.images.name(int(self.ids[id]))
+
+    def fingerprint(self) -> str:
+        return cache_key(self.images.fingerprint(), self.ids.tobytes())
 
     def read(self, id: int) -> Image.Image:
         return self.images.read(int(self.ids[id]))

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from csml.config.schema import ImagesConfig
+from csml.config.schema import NAMED, ImagesConfig
 from csml.data.downloads import cifar10, cifar100, stl10
 from csml.data.drawn import synthetic
 from csml.data.images import UNLABELED, FolderImages, Images, Subset
 from csml.data.index import FolderIndex, index_folder
 from csml.errors import CsmlError
 
-NAMED = ("synthetic", "cifar10", "cifar100", "stl10")
 _TRAIN_FOLDERS = ("train", "training")
 _VAL_FOLDERS = ("val", "valid", "validation", "test")
 _HELD_OUT = 0.2

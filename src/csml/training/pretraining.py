@@ -208,19 +208,20 @@ class Pretraining:
         self.means, self.searched, self.seconds, self.waited = EpochMeans(), {}, 0.0, 0.0
         every = self.config.monitor.knn_every
         if every and (self.epoch % every == 0 or self.epoch == self.config.epochs):
-            record["knn20"] = self._online_knn()
+            record.update(self._online_knn())
         return record
 
-    def _online_knn(self) -> float | None:
+    def _online_knn(self) -> dict[str, float]:
         labeled, val = self.data.labeled, self.data.val
         if labeled is None or val is None:
-            return None
+            return {}
         train = self._train_features() if labeled is self.data.train else self._extract(labeled)
         test = self._extract(val)
-        return knn_accuracy(
+        accuracy = knn_accuracy(
             train.by_stage[4][train.good], train.labels[train.good],
             test.by_stage[4][test.good], test.labels[test.good], _ONLINE_K,
         )  # fmt: skip
+        return {"knn20": accuracy}
 
     def _train_features(self) -> Features:
         """Of the training set with the weights as they are between two epochs; computed once for test and search."""
@@ -254,7 +255,7 @@ class Pretraining:
         return {
             "epoch": self.epoch,
             "step": self.step,
-            "images": len(self.data.train),
+            "data": self.data.train.fingerprint(),
             "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "omega": None if omega is None else torch.from_numpy(omega.indices),
@@ -268,8 +269,8 @@ class Pretraining:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["images"] != len(self.data.train):
-            raise CsmlError(f"data: the run saw {state['images']} images, now there are {len(self.data.train)}")
+        if state["data"] != self.data.train.fingerprint():
+            raise CsmlError(f"data: the images in {self.config.data} are not those the run was started with")
         self.epoch, self.step = state["epoch"], state["step"]
         self.method.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -303,7 +304,7 @@ def _summary(record: dict[str, Any], epochs: int) -> str:
     ]
     if record.get("omega/purity") is not None:
         parts.append(f"Ω purity {record['omega/purity']:.1%}")
-    if record.get("knn20") is not None:
+    if "knn20" in record:
         parts.append(f"20-NN {record['knn20']:.1%}")
     if record["failed"]:
         parts.append(f"{record['failed']} unreadable")

@@ -7,7 +7,7 @@ import yaml
 
 from csml.errors import CsmlError
 
-_BASES = ("demo", "cifar10", "imagenet-200ep", "imagenet-800ep")
+_BASES = ("demo", "photos", "cifar10", "imagenet-200ep", "imagenet-800ep")
 _TWIN = "-moco-v2"
 PRESETS: tuple[str, ...] = tuple(base + suffix for base in _BASES for suffix in ("", _TWIN))
 

@@ -1,0 +1,90 @@
+"""What README and docs show is run as it stands there, only shorter."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import csml.synthetic as synthetic
+from conftest import csml
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+SHORTER = {
+    "demo": ["--epochs", "1"],
+    "pretrain": ["--epochs", "1"],
+    "knn": [],
+    "linear": ["--epochs", "2"],
+}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    lines = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [shlex.split(line) for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with a FOLDER of class folders."""
+    place = tmp_path_factory.mktemp("newcomer")
+    for i in range(90):
+        label = i % 3
+        picture = synthetic.draw_scene(64, np.array([label]), np.random.default_rng(i)).image
+        path = place / "FOLDER" / synthetic.CLASS_NAMES[label] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(path)
+    return place
+
+
+def test_the_commands_and_the_python_of_the_readme_run(workplace: Path) -> None:
+    ran = 0
+    for words in commands():
+        if words[0] == "make":
+            continue
+        assert words[0] == ".venv/bin/csml"
+        done = csml(*words[1:], *SHORTER[words[1]], cwd=workplace)
+        assert done.returncode == 0, (words, done.stderr)
+        ran += 1
+    assert ran >= 4
+    for block in blocks("python"):
+        subprocess.run([sys.executable, "-c", block], cwd=workplace, check=True)
+
+
+def test_the_make_targets_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for words in commands():
+        if words[0] == "make":
+            assert re.search(rf"^{words[1]}:", makefile, flags=re.MULTILINE)
+
+
+def test_the_demo_ends_with_a_table_and_a_picture(workplace: Path) -> None:
+    done = csml("demo", *SHORTER["demo"], cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    for row in ("raw pixels", "untrained network", "MoCo v2", "CsMl"):
+        assert row in done.stdout
+    assert (workplace / "runs" / "demo-001" / "csml" / "backbone.safetensors").exists()
+    assert (workplace / "runs" / "demo-001" / "demo.json").exists()
+    with Image.open(workplace / "runs" / "demo-001" / "neighbors.png") as sheet:
+        assert sheet.width > 500
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), (document.name, target)
+
+
+def test_every_file_the_architecture_page_names_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for name in re.findall(r"`([\w/]+\.py)`", text):
+        found = [ROOT / name, *(ROOT / "src" / "csml").rglob(name)]
+        assert any(path.exists() for path in found), name
