@@ -170,7 +170,7 @@ class HardwareConfig:
     """Where it runs. Nothing here changes what is computed beyond rounding."""
 
     accelerator: str = "auto"
-    """cpu, cuda, mps or auto."""
+    """cpu, cuda or auto."""
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     """auto is bf16-mixed where the device computes it natively, else 32-true."""
     channels_last: bool = True

@@ -1,7 +1,7 @@
 """Batches of uint8 crops, cut where the pixels are decoded: in worker processes for files, in place for arrays."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,9 +41,9 @@ class CenterBatch(NamedTuple):
 
 
 def view_batches(
-    images: Images, plans: Sequence[BatchPlan], specs: Sequence[CropSpec], workers: int, pin: bool = False
+    images: Images, plans: Iterable[BatchPlan], specs: Sequence[CropSpec], workers: int, pin: bool = False
 ) -> Iterator[CropBatch]:
-    """Carry out the plans in order."""
+    """Carry out the plans in order; they are asked for only a few batches ahead."""
     return iter(_loader(_ViewCutter(images, specs), plans, workers, pin))
 
 
@@ -64,7 +64,7 @@ def default_workers(images: Images, accelerator: str) -> int:
     return 1 if accelerator == "cpu" else min(16, max(1, (os.cpu_count() or 2) - 1))
 
 
-def _loader(cutter: Dataset[Any], plans: Sequence[Any], workers: int, pin: bool) -> DataLoader[Any]:
+def _loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:
     return DataLoader(cutter, batch_size=None, sampler=plans, num_workers=workers, pin_memory=pin)
 
 

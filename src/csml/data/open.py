@@ -117,12 +117,13 @@ def _hold_out(images: FolderImages) -> tuple[Images | None, Images | None]:
     """A fixed fifth of each class, at least one image of it, for testing; the rest for training on labels."""
     if not images.classes:
         return None, None
-    rng = np.random.default_rng(0)
-    order = rng.permutation(len(images))
+    order = np.random.default_rng(0).permutation(len(images))
+    by_class = order[np.argsort(images.labels[order], kind="stable")]  # shuffled within each class
+    counts = np.bincount(images.labels, minlength=len(images.classes))
+    wanted = np.where(counts > 1, np.maximum(1, np.round(_HELD_OUT * counts)), 0)
+    rank = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)  # place within the class
     held = np.zeros(len(images), bool)
-    for label in range(len(images.classes)):
-        members = order[images.labels[order] == label]
-        held[members[: max(1, round(_HELD_OUT * len(members)))] if len(members) > 1 else []] = True
+    held[by_class] = rank < np.repeat(wanted, counts)
     if not held.any():
         return None, None
     return Subset(images, np.flatnonzero(~held)), Subset(images, np.flatnonzero(held))

@@ -105,12 +105,12 @@ class LinearProbe:
         config, device = self.config, self.fabric.device
         spec = CropSpec("view", "anchor", config.images.size, config.crop_scale, (3 / 4, 4 / 3))
         batches = epoch_batches(len(self.train), config.batch_size, config.seed, self.epoch)
-        plans = [
+        plans = (
             plan_batch(ids, None, 1, generator_for(config.seed, self.epoch, step)) for step, ids in enumerate(batches)
-        ]
+        )
         workers = default_workers(self.train, device.type) if config.images.workers is None else config.images.workers
         loader = view_batches(self.train, plans, [spec], workers, pin=device.type == "cuda")
-        for step, batch in enumerate(watched(loader, f"epoch {self.epoch + 1}/{config.epochs}", total=len(plans))):
+        for step, batch in enumerate(watched(loader, f"epoch {self.epoch + 1}/{config.epochs}", total=len(batches))):
             self.failures.add(batch.failed)
             if not len(batch.anchors):
                 continue

@@ -14,24 +14,27 @@ class EpochMeans:
     """Means over the steps of an epoch, weighted by batch size, without waiting for the device."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
+        self.names: list[str] = []
+        self.sums: Tensor | None = None
         self.anchors = 0
 
     def add(self, metrics: dict[str, Tensor], anchors: int) -> None:
-        for name, value in metrics.items():
-            total = self.sums.get(name)
-            self.sums[name] = value.double() * anchors if total is None else total + value * anchors
+        values = torch.stack(list(metrics.values())).double() * anchors  # one vector: two kernels instead of eighty
+        self.names = list(metrics)
+        self.sums = values if self.sums is None else self.sums + values
         self.anchors += anchors
 
     def means(self) -> dict[str, float]:
-        return {name: float(total) / max(1, self.anchors) for name, total in self.sums.items()}
+        if self.sums is None:
+            return {}
+        return dict(zip(self.names, (self.sums / self.anchors).tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": self.sums, "anchors": self.anchors}
+        return {"names": self.names, "sums": self.sums, "anchors": self.anchors}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        self.sums = {name: total.to(device) for name, total in state["sums"].items()}
-        self.anchors = state["anchors"]
+        self.names, self.anchors = state["names"], state["anchors"]
+        self.sums = None if state["sums"] is None else state["sums"].to(device)
 
 
 @torch.no_grad()

@@ -97,10 +97,10 @@ class Pretraining:
         config = self.config
         batches = epoch_batches(len(self.data.train), config.batch_size, config.seed, self.epoch)
         omega = self.omega.indices if self.omega is not None else None
-        plans = [
-            plan_batch(anchors, omega, len(self.specs), generator_for(config.seed, self.epoch, step, 0))
-            for step, anchors in enumerate(batches)
-        ][self.step :]
+        plans = (
+            plan_batch(batches[step], omega, len(self.specs), generator_for(config.seed, self.epoch, step, 0))
+            for step in range(self.step, len(batches))
+        )
         loader = view_batches(self.data.train, plans, self.specs, self.workers, pin=self.device.type == "cuda")
         saved = asked = time.monotonic()
         with progress_bar() as bar:
