@@ -29,9 +29,9 @@ def probe(tmp_path: Path, augment: bool, epochs: int = 5, stages: tuple[int, ...
     config = LinearConfig(stages=stages, augment=augment, epochs=epochs, batch_size=16, lr=1.0, milestones=(3,))
     config.images = ImagesConfig(size=32, eval_crop=1.0)
     torch.manual_seed(0)
-    return LinearProbe(
-        build_backbone("tiny"), easy(64), easy(30), config, build_fabric(HardwareConfig()), tmp_path / "checkpoints"
-    )
+    train, val = easy(64), easy(30)
+    fabric = build_fabric(HardwareConfig(), train, workers=0)
+    return LinearProbe(build_backbone("tiny"), train, val, config, fabric, tmp_path / "checkpoints")
 
 
 @pytest.mark.parametrize("augment", [True, False])

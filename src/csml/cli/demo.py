@@ -135,7 +135,7 @@ def _introduce(data: DataSplits, config: PretrainConfig) -> None:
 
 def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
     """Two anchors of each class with the neighbours that the finished backbone finds."""
-    fabric = build_fabric(config.hardware)
+    fabric = build_fabric(config.hardware, images, config.images.workers)
     features = extract_features(load_backbone(root / "csml").to(fabric.device), images, config.images, fabric)
     neighbors, _ = top_k(features.by_stage[4], min(10, len(images) - 1))
     anchors = [np.flatnonzero(images.labels == label)[:2] for label in range(len(images.classes))]

@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> int:
 
 def judge(backbone: Any, train: Images, val: Images, config: KnnConfig) -> dict[str, Any]:
     """Accuracy of each k; k beyond the number of training images is cut to it."""
-    fabric = build_fabric(config.hardware)
+    fabric = build_fabric(config.hardware, train, config.images.workers)
     backbone = backbone.to(fabric.device)
     kept = extract_features(backbone, train, config.images, fabric, (config.stage,), description="training features")
     test = extract_features(backbone, val, config.images, fabric, (config.stage,), description="test features")

@@ -21,7 +21,8 @@ def run(arguments: list[str]) -> int:
     train, val = labeled_splits(config)
     path = result_path(weights, config.output, "linear.json")
     checkpoints = path.with_name(f"{path.stem}-checkpoints")
-    probe = LinearProbe(load_backbone(weights), train, val, config, build_fabric(config.hardware), checkpoints)
+    fabric = build_fabric(config.hardware, train, config.images.workers)
+    probe = LinearProbe(load_backbone(weights), train, val, config, fabric, checkpoints)
     if flags.resume:
         probe.resume()
     try:

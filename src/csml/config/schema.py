@@ -176,7 +176,7 @@ class HardwareConfig:
     channels_last: bool = True
     """Memory layout that fast convolutions want."""
     threads: int | None = None
-    """CPU threads; by default all cores."""
+    """CPU threads; by default all cores, less one for each worker where the CPU itself trains."""
 
 
 @dataclass

@@ -56,12 +56,15 @@ def center_batches(
     return iter(_loader(_CenterCutter(images, size, share), batches, workers, pin))
 
 
-def default_workers(images: Images, accelerator: str) -> int:
-    """None for arrays; one where training itself keeps the cores busy; else one per spare core, at most 16."""
+def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
+    """What was asked for; else none for arrays, one on a CPU that trains, one per spare core beside a GPU."""
     source = images.images if isinstance(images, Subset) else images
-    if isinstance(source, ArrayImages):
+    cores = os.cpu_count() or 1
+    if asked is not None:
+        return asked
+    if isinstance(source, ArrayImages) or cores == 1:
         return 0
-    return 1 if accelerator == "cpu" else min(16, max(1, (os.cpu_count() or 2) - 1))
+    return 1 if accelerator == "cpu" else min(16, cores - 1)
 
 
 def _loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:

@@ -10,7 +10,7 @@ from torchvision.models.resnet import ResNet
 from csml.config.schema import ImagesConfig
 from csml.data.failures import Failures
 from csml.data.images import Images
-from csml.data.loading import center_batches, default_workers
+from csml.data.loading import center_batches, worker_count
 from csml.models.backbones import FeatureNet
 from csml.progress import watched
 from csml.views.augment import normalize
@@ -44,7 +44,7 @@ def extract_features(
     was_training = backbone.training
     backbone.eval()
     failures = failures or Failures(images, config.max_failed)
-    workers = default_workers(images, device.type) if config.workers is None else config.workers
+    workers = worker_count(images, config.workers, device.type)
     stored: dict[int, Tensor] = {}
     good = torch.zeros(len(images), dtype=torch.bool)
     batches = center_batches(images, config.size, config.eval_crop, batch_size, workers, pin=device.type == "cuda")

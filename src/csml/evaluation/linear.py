@@ -13,7 +13,7 @@ from torchvision.models.resnet import ResNet
 
 from csml.data.failures import Failures
 from csml.data.images import Images
-from csml.data.loading import default_workers, view_batches
+from csml.data.loading import view_batches, worker_count
 from csml.data.sampling import epoch_batches, generator_for, plan_batch
 from csml.evaluation.features import Features, extract_features, prepare
 from csml.evaluation.settings import LinearConfig
@@ -108,7 +108,7 @@ class LinearProbe:
         plans = (
             plan_batch(ids, None, 1, generator_for(config.seed, self.epoch, step)) for step, ids in enumerate(batches)
         )
-        workers = default_workers(self.train, device.type) if config.images.workers is None else config.images.workers
+        workers = worker_count(self.train, config.images.workers, device.type)
         loader = view_batches(self.train, plans, [spec], workers, pin=device.type == "cuda")
         for step, batch in enumerate(watched(loader, f"epoch {self.epoch + 1}/{config.epochs}", total=len(batches))):
             self.failures.add(batch.failed)

@@ -1,24 +1,30 @@
 """Devices and precision, through lightning-fabric."""
 
-import logging
+import os
 import warnings
 
 import torch
 from lightning_fabric import Fabric
 
 from csml.config.schema import HardwareConfig
+from csml.data.images import Images
+from csml.data.loading import worker_count
 from csml.errors import CsmlError
 
-log = logging.getLogger("csml")
 
+def build_fabric(config: HardwareConfig, images: Images, workers: int | None) -> Fabric:
+    """The device to run on, with its precision settled.
 
-def build_fabric(config: HardwareConfig) -> Fabric:
-    """The device to run on, with its precision settled."""
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    Where the CPU trains, its threads leave a core to each worker that decodes `images`: a busy worker beside as many
+    threads as cores makes a step several times slower.
+    """
     accelerator = config.accelerator
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    elif accelerator == "cpu" and (busy := worker_count(images, workers, accelerator)):
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) - busy))
     precision = config.precision
     if precision == "auto":
         precision = "bf16-mixed" if _computes_bf16(accelerator) else "32-true"

@@ -11,7 +11,7 @@ import torch
 from csml.config.schema import PretrainConfig
 from csml.data.failures import Failures
 from csml.data.images import Images
-from csml.data.loading import CropBatch, default_workers, view_batches
+from csml.data.loading import CropBatch, view_batches, worker_count
 from csml.data.open import DataSplits
 from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
 from csml.errors import CsmlError
@@ -47,15 +47,13 @@ class Pretraining:
 
     def __init__(self, config: PretrainConfig, data: DataSplits, run: RunDirectory) -> None:
         self.config, self.data, self.run = config, data, run
-        self.fabric = build_fabric(config.hardware)
+        self.fabric = build_fabric(config.hardware, data.train, config.images.workers)
         self.device = self.fabric.device
         self.method = build_method(config, len(data.train)).to(memory_format=memory_format(config.hardware))
         self.optimizer: torch.optim.Optimizer = build_optimizer(self.method, config)
         self.step_method, self.optimizer = self.fabric.setup(self.method, self.optimizer)
         self.specs = crop_specs(config)
-        self.workers = default_workers(data.train, self.device.type)
-        if config.images.workers is not None:
-            self.workers = config.images.workers
+        self.workers = worker_count(data.train, config.images.workers, self.device.type)
         self.steps_per_epoch = steps_per_epoch(len(data.train), config.batch_size)
         self.failures = Failures(data.train, config.images.max_failed)
         self._failures_of = {id(data.train): self.failures}
