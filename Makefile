@@ -20,4 +20,4 @@ test: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile

@@ -7,8 +7,10 @@ import yaml
 
 from conftest import SMALL_RUN, csml
 from csml.cli import COMMANDS
+from csml.cli.judging import parse as parse_protocol
 from csml.cli.pretrain import parse
 from csml.config.presets import PRESETS
+from csml.config.protocols import LinearConfig
 from csml.errors import CsmlError
 
 
@@ -33,6 +35,8 @@ def refused(*words: str) -> str:
         (["--model.backbone", "resnet51"], "model.backbone", "resnet50"),
         (["--model.stages", "[2, 5]"], "model.stages", "1, 2, 3, 4"),
         (["--model.stages", "[2, 3]"], "model.stages", "4"),
+        (["--model.stages", "4"], "model.stages", "[3, 4]"),
+        (["--hardware.threads", "0"], "hardware.threads", "at least 1"),
         (["--neighbors.k", "-1"], "neighbors.k", "0 or more"),
         (["--neighbors.refresh_every", "0"], "neighbors.refresh_every", "at least 1"),
         (["--contrast.temperature", "0"], "contrast.temperature", "above 0"),
@@ -88,6 +92,20 @@ def test_an_empty_folder_is_refused_before_a_run_directory_is_made(tmp_path: Pat
     assert done.stderr.count("\n") == 1
     assert "no image" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("words", [["knn", "--stage", "7"], ["knn", "--k", "[0]"], ["linear", "--stages", "[5]"]])
+def test_impossible_protocols_are_refused_in_one_line(small_run: Path, words: list[str]) -> None:
+    done = csml(words[0], str(small_run), *words[1:])
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"csml: error: {words[1][2:]}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_protocol_takes_data_and_pictures_from_the_run_but_its_schedule_from_the_paper(small_run: Path) -> None:
+    _, config, _ = parse_protocol("linear", LinearConfig, "", [str(small_run)], flags=("resume",))
+    assert (config.images.size, config.images.synthetic_train) == (32, 300)
+    assert (config.epochs, config.batch_size, config.lr, config.milestones) == (100, 256, 30.0, (60, 80))
 
 
 def test_help_names_every_command() -> None:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from csml.data.decode import DecodeError, read_rgb, to_rgb
@@ -105,6 +107,24 @@ def test_what_cannot_be_decoded_is_one_kind_of_error_that_names_the_file(tmp_pat
     for path in broken_files(tmp_path):
         with pytest.raises(DecodeError, match=path.name):
             read_rgb(path)
+
+
+@given(st.data())
+def test_damage_of_any_kind_is_a_decode_error_or_still_a_picture(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("damage") / "a.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    colour_picture().save(path, exif=exif)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 20))):
+        content[data.draw(st.integers(2, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        assert read_rgb(path).mode == "RGB"
+    except DecodeError as error:
+        assert "a.jpg" in str(error)
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,34 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         open_data(str(tmp_path / "file.txt"), ImagesConfig())
 
 
+def test_a_val_folder_without_labels_does_not_test(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for i in range(5):
+            picture(tmp_path / "train" / name / f"{i}.png")
+    picture(tmp_path / "test" / "1.png")
+    data = open_data(str(tmp_path), ImagesConfig())
+    assert data.val is not None
+    assert len(data.train) == 10
+    assert sorted(data.val.labels.tolist()) == [0, 1]  # held out from the training images
+    assert "a fifth of the training images tests" in data.notes[1]
+
+
+def test_a_val_folder_of_one_class_tests(tmp_path: Path) -> None:
+    for path in ("train/a/1.png", "train/b/1.png", "val/b/1.png"):
+        picture(tmp_path / path)
+    data = open_data(str(tmp_path), ImagesConfig())
+    assert data.val is not None
+    assert data.val.labels.tolist() == [1]
+
+
+def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
+    for name in ("bus", "car", "train"):
+        for i in range(3):
+            picture(tmp_path / name / f"{i}.png")
+    data = open_data(str(tmp_path), ImagesConfig())
+    assert data.train.classes == ("bus", "car", "train")
+
+
 def test_a_test_class_that_training_does_not_know_is_an_error(tmp_path: Path) -> None:
     for path in ("train/a/1.png", "train/b/1.png", "val/a/1.png", "val/z/1.png"):
         picture(tmp_path / path)

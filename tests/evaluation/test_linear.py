@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from conftest import csml
+from csml.config.protocols import LinearConfig
 from csml.config.schema import HardwareConfig, ImagesConfig
 from csml.data import ArrayImages
+from csml.errors import CsmlError
 from csml.evaluation.linear import LinearProbe
-from csml.evaluation.settings import LinearConfig
 from csml.models import build_backbone
+from csml.training.checkpoint import save_checkpoint
 from csml.training.device import build_fabric
 
 
@@ -58,14 +60,27 @@ def test_the_learning_rate_falls_at_the_milestones(tmp_path: Path) -> None:
 def test_it_resumes_exactly(tmp_path: Path) -> None:
     whole = probe(tmp_path / "whole", augment=True, epochs=4)
     whole.fit()
-    first = probe(tmp_path / "parts", augment=True, epochs=2)
-    first.fit()
+    first = probe(tmp_path / "parts", augment=True, epochs=4)
+    for _ in range(2):
+        first._train_epoch()
+        first.epoch += 1
+    save_checkpoint(first.checkpoints, first.state_dict(), first.epoch, 0, keep=1)
     second = probe(tmp_path / "parts", augment=True, epochs=4)
     second.resume()
     assert second.epoch == 2
     second.fit()
     for name, value in whole.heads.state_dict().items():
         assert torch.equal(value, second.heads.state_dict()[name])
+    assert not second.checkpoints.exists()  # a finished evaluation leaves nothing to continue
+
+
+def test_it_refuses_to_resume_what_belongs_to_other_settings_or_is_not_there(tmp_path: Path) -> None:
+    first = probe(tmp_path, augment=False)
+    with pytest.raises(CsmlError, match="nothing to continue"):
+        first.resume()
+    save_checkpoint(first.checkpoints, first.state_dict(), 1, 0, keep=1)
+    with pytest.raises(CsmlError, match="other weights or settings"):
+        probe(tmp_path, augment=True).resume()
 
 
 def test_the_command_writes_its_result_into_the_run(small_run: Path) -> None:
@@ -74,9 +89,3 @@ def test_the_command_writes_its_result_into_the_run(small_run: Path) -> None:
     result = json.loads((small_run / "linear.json").read_text())
     assert set(result["stages"]) == {"3", "4"}
     assert f"stage 4  top-1 {result['stages']['4']['top1']:.1%}" in done.stdout
-
-
-def test_impossible_stages_are_refused(small_run: Path) -> None:
-    done = csml("linear", str(small_run), "--stages", "[5]")
-    assert done.returncode == 2
-    assert "stages" in done.stderr

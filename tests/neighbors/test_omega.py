@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from csml.errors import CsmlError
 from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
 
 
@@ -32,6 +33,11 @@ def test_unreadable_images_are_nobody_s_neighbor_and_their_own() -> None:
     assert omega.indices[1].tolist() == [1, 1]
     assert 1 not in omega.indices[[0, 2, 3]]
     assert omega.indices[0].tolist() == [2, 3]
+
+
+def test_more_neighbors_than_readable_images_is_an_error_that_names_the_key() -> None:
+    with pytest.raises(CsmlError, match=r"neighbors\.k: less than the 2 images"):
+        search_omega(torch.rand(3, 2), torch.tensor([True, False, True]), k=2, epoch=0)
 
 
 def test_saved_omega_can_be_read_with_numpy(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from PIL import Image
 import csml as package
 from conftest import SMALL_RUN, csml
 from csml.cli.pretrain import parse
+from csml.config.schema import ImagesConfig
 from csml.data import open_data
 from csml.errors import CsmlError
 from csml.training.build import queue_length
 from csml.training.metrics import EpochMeans, embedding_statistics, read_metrics
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory
+from csml.training.run_directory import RunDirectory, new_run
 from csml.training.schedule import learning_rate
 
 
@@ -98,8 +99,31 @@ def test_a_non_finite_loss_stops_with_its_cause_and_keeps_the_last_good_checkpoi
     training.save()
     with torch.no_grad():
         training.method.query_encoder.heads["3"].projection.mlp[0].weight.fill_(float("nan"))  # type: ignore[union-attr]
-    with pytest.raises(CsmlError, match=r"non-finite in epoch 1, step 1 \(loss/stage3/a\).*epoch-0000-step-000000.pt"):
+    with pytest.raises(
+        CsmlError, match=r"loss/stage3/a.* non-finite in epoch 1, step 1; .*epoch-0000-step-000000"
+    ):
         training.fit()
+    with pytest.raises(CsmlError, match="a weight became non-finite"):
+        training.save()  # a good checkpoint is never replaced by a bad one
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["epoch-0000-step-000000.pt"]
+
+
+def test_files_unreadable_in_the_held_out_fifth_are_judged_by_the_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        for i in range(50):
+            Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(folder / name / f"{i:02d}.png")
+    val = open_data(str(folder), ImagesConfig()).val
+    assert val is not None
+    for held_out in range(2):  # 2 of 20 held out, 2 of 100 in all
+        (folder / val.name(held_out)).write_bytes(b"broken")
+    words = [*SMALL_RUN, "--data", str(folder), "--epochs", "1", "--batch_size", "50", "--images.max_failed", "0.05"]
+    done = csml("pretrain", *words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("cannot be read") == 2
+    assert "knn20" in read_metrics(tmp_path / "run" / "metrics.jsonl")[0]
 
 
 def test_the_loss_falls_and_nothing_collapses(tmp_path: Path) -> None:
@@ -143,10 +167,22 @@ def test_the_learning_rate_rises_linearly_and_falls_as_a_cosine_to_zero() -> Non
     assert warm[10] == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(("images", "length"), [(1_281_167, 65_536), (50_000, 4096), (5000, 512), (100, 256)])
+@pytest.mark.parametrize(("images", "length"), [(1_281_167, 65_536), (50_000, 4096), (5000, 512), (100, 50)])
 def test_the_queue_is_an_eighth_of_the_data_by_default(images: int, length: int) -> None:
     config, _ = parse([])
     assert queue_length(config, images) == length
+
+
+def test_two_runs_started_at_once_get_directories_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [new_run(None, "photos").root.name for _ in range(3)]
+    assert names == ["photos-001", "photos-002", "photos-003"]
+
+
+def test_a_run_too_short_for_neighbors_draws_a_warning(tmp_path: Path) -> None:
+    words = [*SMALL_RUN, "--epochs", "1", "--monitor.knn_every", "0"]
+    done = csml("pretrain", *words, "--out", str(tmp_path / "run"))
+    assert "never uses a neighbour" in done.stderr
 
 
 def test_a_queue_as_long_as_the_data_draws_a_warning(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A run that was killed continues as if nothing had happened."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,8 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from conftest import SMALL_RUN, csml
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint
@@ -18,9 +21,9 @@ OFTEN = ["--checkpoint.every_steps", "2"]
 TIMES = {"seconds", "images_per_second", "data_wait"}
 
 
-def start(out: Path, *more: str) -> "subprocess.Popen[str]":
+def start(out: Path, *more: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *OFTEN, *more, "--out", str(out)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=start_new_session)
 
 
 def wait_for(process: "subprocess.Popen[str]", out: Path, name: str) -> None:
@@ -96,6 +99,24 @@ def test_a_polite_signal_saves_and_names_the_command_that_continues(
     resumed = csml("pretrain", "--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
     assert_runs_equal(out, undisturbed)
+
+
+def test_a_signal_to_the_whole_group_reaches_the_workers_too_and_still_saves(tmp_path: Path) -> None:
+    """Ctrl-C and a cluster's scheduler signal every process of the run."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(300):
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photos / f"{i:03d}.png")
+    out = tmp_path / "run"
+    more = ["--data", str(photos), "--images.workers", "1", "--epochs", "50"]
+    process = start(out, *more, start_new_session=True)
+    wait_for(process, out, "epoch-0001-step-000002.pt")
+    os.killpg(process.pid, signal.SIGTERM)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, error
+    assert f"csml pretrain --resume {out}" in error
+    assert "Traceback" not in error
 
 
 def test_the_same_seed_repeats_a_run_and_another_does_not(tmp_path: Path, undisturbed: Path) -> None:

@@ -15,13 +15,14 @@ from csml.cli.knn import judge
 from csml.cli.pretrain import parse as parse_pretrain
 from csml.cli.pretrain import pretrain
 from csml.config.parsing import SettingsParser
+from csml.config.protocols import KnnConfig
 from csml.config.schema import PretrainConfig
 from csml.data.images import Images
+from csml.data.loading import center_batches
 from csml.data.open import DataSplits, open_data
 from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
 from csml.evaluation.knn import knn_accuracy
-from csml.evaluation.settings import KnnConfig
 from csml.neighbors import top_k
 from csml.report.contact_sheet import neighbor_sheet
 from csml.training.build import build_method
@@ -62,11 +63,13 @@ def run(arguments: list[str]) -> int:
     summary = "Pre-train MoCo v2 and CsMl for equal epochs and see how far each gets."
     parser = SettingsParser("demo", DemoConfig, summary, "csml demo [--out FOLDER] [--epochs N]")
     settings = parser.build(parser.settings(arguments), DemoConfig)
-    root = new_run(settings.out, "demo", overwrite=False).root
-    configs = {name: _config(preset, settings, root / name) for name, preset in _PRESETS.items()}
+    configs = {name: _config(preset, settings) for name, preset in _PRESETS.items()}
     data = open_data(settings.data, configs["csml"].images)
     if data.labeled is None or data.val is None:
         raise CsmlError(f"data: the demo compares by labels, and {settings.data} has none; use csml pretrain")
+    root = new_run(settings.out, "demo").root
+    for name, config in configs.items():
+        config.out = str(root / name)
     _introduce(data, configs["csml"])
     rows = [
         _Row("raw pixels", _pixel_accuracy(data.labeled, data.val)),
@@ -81,44 +84,45 @@ def run(arguments: list[str]) -> int:
         minutes = (time.monotonic() - started) / 60
         purities = [record.get("omega/purity") for record in read_metrics(root / name / "metrics.jsonl")]
         last = next((p for p in reversed(purities) if p is not None), None)
-        accuracy = _judge(load_backbone(root / name), data, configs[name])
-        write_json(root / name / "knn.json", {"weights": str(root / name), "data": settings.data, "accuracy": accuracy})
-        rows.append(_Row(title, accuracy, minutes, last))
+        judged = _judge(load_backbone(root / name), data, configs[name])
+        write_json(root / name / "knn.json", {"weights": str(root / name), "data": settings.data, **judged})
+        rows.append(_Row(title, judged["accuracy"], minutes, last))
     write_json(root / "demo.json", [asdict(row) for row in rows])
     _draw_neighbors(root, data.train, configs["csml"])
     _conclude(rows, root)
     return 0
 
 
-def _config(preset: str, settings: DemoConfig, out: Path) -> PretrainConfig:
-    words = ["--preset", preset, "--data", settings.data, "--out", str(out), "--seed", str(settings.seed)]
+def _config(preset: str, settings: DemoConfig) -> PretrainConfig:
+    words = ["--preset", preset, "--data", settings.data, "--seed", str(settings.seed)]
     if settings.epochs is not None:
         words += ["--epochs", str(settings.epochs)]
     return parse_pretrain(words)[0]
 
 
-def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, float]:
+def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
     assert data.labeled is not None and data.val is not None
     settings = KnnConfig(data=config.data, k=_KS, images=config.images, hardware=config.hardware)
-    accuracy: dict[str, float] = judge(backbone, data.labeled, data.val, settings)["accuracy"]
-    return accuracy
+    return judge(backbone, data.labeled, data.val, settings)
 
 
 def _untrained_accuracy(config: PretrainConfig, data: DataSplits) -> dict[str, float]:
-    return _judge(build_method(config, len(data.train)).query_encoder.backbone, data, config)
+    untrained = build_method(config, len(data.train)).query_encoder.backbone
+    accuracy: dict[str, float] = _judge(untrained, data, config)["accuracy"]
+    return accuracy
 
 
 def _pixel_accuracy(train: Images, val: Images) -> dict[str, float]:
-    """kNN on the pixels, less their mean over the training images (which makes it stronger)."""
-    size = 32
+    """kNN on the pixels of centre crops, less their mean over the training images (which makes it stronger)."""
 
-    def pixels(images: Images) -> torch.Tensor:
-        rows = [np.asarray(images.read(i).resize((size, size))) for i in range(len(images))]
-        return torch.from_numpy(np.stack(rows)).float().flatten(1)  # (N, 32·32·3)
+    def pixels(images: Images) -> tuple[torch.Tensor, torch.Tensor]:
+        batches = list(center_batches(images, 32, 1.0, batch_size=256, workers=0))
+        good = torch.cat([batch.good for batch in batches])
+        crops = torch.cat([batch.crops for batch in batches])[good]
+        return crops.float().flatten(1), torch.from_numpy(images.labels)[good]  # (N, 3·32·32), (N,)
 
-    train_pixels, val_pixels = pixels(train), pixels(val)
+    (train_pixels, train_labels), (val_pixels, val_labels) = pixels(train), pixels(val)
     mean = train_pixels.mean(0)
-    train_labels, val_labels = torch.from_numpy(train.labels), torch.from_numpy(val.labels)
     return {str(k): knn_accuracy(train_pixels - mean, train_labels, val_pixels - mean, val_labels, k) for k in _KS}
 
 

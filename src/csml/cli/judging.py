@@ -5,14 +5,14 @@ from typing import Any, TypeVar
 
 import yaml
 
-from csml.config.checks import check_images
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
+from csml.config.protocols import KnnConfig, LinearConfig
 from csml.data.images import Images
 from csml.data.open import open_data
 from csml.errors import CsmlError
-from csml.evaluation.settings import KnnConfig, LinearConfig
 
+_INHERITED = ("data", "images.", "hardware.")
 C = TypeVar("C", KnnConfig, LinearConfig)
 
 
@@ -24,13 +24,9 @@ def parse(
         _parser(command, schema, summary, flags).settings(arguments)
     chosen = _parser(command, schema, summary, flags).first_look(arguments)
     parser = _parser(command, schema, summary, flags)
-    known = parser.known_options()
-    defaults = {key: value for key, value in _trained_with(Path(chosen.weights)).items() if f"--{key}" in known}
-    parser.set_defaults(defaults)
+    parser.start_from(_trained_with(Path(chosen.weights)), origin=chosen.weights)
     settings = parser.settings(arguments)
-    config = parser.build(settings, schema)
-    check_images(config.images)
-    return settings.weights, config, settings
+    return settings.weights, parser.build(settings, schema), settings
 
 
 def labeled_splits(config: KnnConfig | LinearConfig) -> tuple[Images, Images]:
@@ -61,12 +57,13 @@ def _parser(command: str, schema: type[Any], summary: str, flags: tuple[str, ...
 
 
 def _trained_with(weights: Path) -> dict[str, Any]:
-    """Dotted settings of the run the weights belong to, or what a weight file of ours says of itself."""
+    """Data, image and hardware settings of the run they belong to, or what a weight file of ours says of itself."""
     from csml.weights import weight_facts
 
     weights = weights.expanduser()
     config = weights / "config.yaml"
     if config.exists():
-        return flatten(yaml.safe_load(config.read_text("utf-8")))
+        settings = flatten(yaml.safe_load(config.read_text("utf-8")))
+        return {key: value for key, value in settings.items() if key.startswith(_INHERITED)}
     facts = weight_facts(weights)
     return {f"images.{key}": facts[key] for key in ("size", "eval_crop") if key in facts}

@@ -4,11 +4,12 @@ import logging
 from typing import Any
 
 from csml.cli.judging import labeled_splits, parse, result_path
+from csml.config.checks import check_knn
+from csml.config.protocols import KnnConfig
 from csml.data.images import Images
-from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
-from csml.evaluation.knn import knn_predict
-from csml.evaluation.settings import KnnConfig
+from csml.evaluation.knn import vote
+from csml.neighbors import nearest
 from csml.training.device import build_fabric
 from csml.training.run_directory import write_json
 from csml.weights import load_backbone
@@ -19,9 +20,7 @@ log = logging.getLogger("csml")
 def run(arguments: list[str]) -> int:
     summary = "Classify test images by the weighted vote of their nearest training images."
     weights, config, _ = parse("knn", KnnConfig, summary, arguments)
-    for k in config.k:
-        if k < 1:
-            raise CsmlError(f"k: at least 1, not {k}")
+    check_knn(config)
     train, val = labeled_splits(config)
     result = judge(load_backbone(weights), train, val, config)
     path = result_path(weights, config.output, "knn.json")
@@ -38,12 +37,15 @@ def judge(backbone: Any, train: Images, val: Images, config: KnnConfig) -> dict[
     backbone = backbone.to(fabric.device)
     kept = extract_features(backbone, train, config.images, fabric, (config.stage,), description="training features")
     test = extract_features(backbone, val, config.images, fabric, (config.stage,), description="test features")
-    train_features, train_labels = kept.by_stage[config.stage][kept.good], kept.labels[kept.good]
-    test_features, test_labels = test.by_stage[config.stage][test.good], test.labels[test.good]
+    device = fabric.device
+    train_features = kept.by_stage[config.stage][kept.good].to(device)
+    test_features = test.by_stage[config.stage][test.good].to(device)
+    train_labels, test_labels = kept.labels[kept.good].to(device), test.labels[test.good].to(device)
+    most = min(max(config.k), len(train_features))
+    indices, similarities = nearest(test_features, train_features, most)  # once for all k
     accuracy = {}
     for k in config.k:
-        votes = min(k, len(train_features))
-        predicted = knn_predict(train_features, train_labels, test_features, votes, config.temperature)
+        predicted = vote(indices[:, :k], similarities[:, :k], train_labels, config.temperature)
         accuracy[str(k)] = float((predicted == test_labels).float().mean())
     return {
         "accuracy": accuracy,

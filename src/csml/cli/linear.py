@@ -3,9 +3,9 @@
 import logging
 
 from csml.cli.judging import labeled_splits, parse, result_path
-from csml.errors import CsmlError
+from csml.config.checks import check_linear
+from csml.config.protocols import LinearConfig
 from csml.evaluation.linear import LinearProbe
-from csml.evaluation.settings import LinearConfig
 from csml.training.device import build_fabric
 from csml.training.interruption import Interrupted
 from csml.training.run_directory import write_json
@@ -17,7 +17,7 @@ log = logging.getLogger("csml")
 def run(arguments: list[str]) -> int:
     summary = "Train a linear classifier on frozen features and test it."
     weights, config, flags = parse("linear", LinearConfig, summary, arguments, flags=("resume",))
-    check(config)
+    check_linear(config)
     train, val = labeled_splits(config)
     path = result_path(weights, config.output, "linear.json")
     checkpoints = path.with_name(f"{path.stem}-checkpoints")
@@ -37,11 +37,3 @@ def run(arguments: list[str]) -> int:
         print(f"stage {stage}  top-1 {scores['top1']:.1%}  top-5 {scores['top5']:.1%}")
     log.info("written to %s", path)
     return 0
-
-
-def check(config: LinearConfig) -> None:
-    """What a linear evaluation cannot be."""
-    if not config.stages or not set(config.stages) <= {1, 2, 3, 4}:
-        raise CsmlError(f"stages: some of 1, 2, 3, 4, not {list(config.stages)}")
-    if config.epochs < 1 or config.batch_size < 1 or config.lr <= 0:
-        raise CsmlError("epochs, batch_size and lr: above 0")

@@ -1,6 +1,7 @@
 """`csml pretrain`: settings in, run directory out."""
 
 import logging
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def parse(arguments: list[str]) -> tuple[PretrainConfig, _Options]:
         before = _settings_of(chosen.resume)
     elif chosen.preset is not None:
         before = preset_settings(chosen.preset)
-    parser.set_defaults(before)
+    parser.start_from(before, origin=chosen.resume or f"preset {chosen.preset}")
     settings = parser.settings(arguments)
     config = parser.build(settings, PretrainConfig)
     check_pretrain(config)
@@ -76,6 +77,7 @@ def pretrain(config: PretrainConfig, resume: str | None = None, overwrite: bool 
         for note in data.notes:
             log.info(note)
         _warn_about_queue(queue_length(config, images), images, config)
+        _warn_about_neighbors(config)
         training = Pretraining(config, data, run)
         facts = {"images": images, "device": str(training.device), "precision": training.fabric._precision.precision}
         if resume:
@@ -147,6 +149,16 @@ def _warn_about_queue(length: int, images: int, config: PretrainConfig) -> None:
         )
 
 
+def _warn_about_neighbors(config: PretrainConfig) -> None:
+    settings = config.neighbors
+    if config.views.cross_sample and settings.k > 0 and settings.warmup_epochs >= config.epochs:
+        log.warning(
+            "neighbors.warmup_epochs: %d, so that a run of %d epochs never uses a neighbour; choose less",
+            settings.warmup_epochs,
+            config.epochs,
+        )
+
+
 def _how_to_use(root: Path, labeled: bool) -> str:
     lines = [
         "",
@@ -156,5 +168,5 @@ def _how_to_use(root: Path, labeled: bool) -> str:
         "    features = backbone(images)  # (B, 3, H, W), normalised → (B, C)",
     ]
     if labeled:
-        lines += ["judge it:", f"    csml knn {root}", f"    csml linear {root}"]
+        lines += ["judge it:", f"    csml knn {shlex.quote(str(root))}", f"    csml linear {shlex.quote(str(root))}"]
     return "\n".join(lines)

@@ -1,6 +1,14 @@
 """All that a setting may not be, in one place; every message names the key and what would be right."""
 
-from csml.config.schema import AugmentationConfig, ContrastConfig, ImagesConfig, OptimizerConfig, PretrainConfig
+from csml.config.protocols import KnnConfig, LinearConfig
+from csml.config.schema import (
+    AugmentationConfig,
+    ContrastConfig,
+    HardwareConfig,
+    ImagesConfig,
+    OptimizerConfig,
+    PretrainConfig,
+)
 from csml.errors import CsmlError
 
 _LARGEST_STAGE = 4
@@ -39,6 +47,7 @@ def check_pretrain(config: PretrainConfig) -> None:
     _require(settings.every_minutes > 0, "checkpoint.every_minutes", f"above 0, not {settings.every_minutes:g}")
     _require(settings.every_steps is None or settings.every_steps >= 1, "checkpoint.every_steps", "at least 1")
     _require(settings.keep >= 1, "checkpoint.keep", f"at least 1, not {settings.keep}")
+    _check_hardware(config.hardware)
     _require(config.monitor.knn_every >= 0, "monitor.knn_every", "0 (never) or more")
 
 
@@ -52,6 +61,37 @@ def check_images(images: ImagesConfig) -> None:
     _require(images.synthetic_val >= 1, "images.synthetic_val", "at least 1")
     smallest = images.synthetic_size
     _require(smallest is None or smallest >= 8, "images.synthetic_size", "at least 8 pixels")
+
+
+def check_knn(config: KnnConfig) -> None:
+    """Settings of `csml knn`."""
+    check_images(config.images)
+    _check_hardware(config.hardware)
+    _require(len(config.k) > 0 and min(config.k) >= 1, "k", f"numbers of at least 1, not {list(config.k)}")
+    _require(config.temperature > 0, "temperature", f"above 0, not {config.temperature:g}")
+    _check_stages("stage", (config.stage,))
+
+
+def check_linear(config: LinearConfig) -> None:
+    """Settings of `csml linear`."""
+    check_images(config.images)
+    _check_hardware(config.hardware)
+    _check_stages("stages", config.stages)
+    for name in ("epochs", "batch_size", "lr"):
+        _require(getattr(config, name) > 0, name, f"above 0, not {getattr(config, name):g}")
+    _require(0 <= config.momentum < 1, "momentum", f"at least 0 and below 1, not {config.momentum:g}")
+    _require(config.seed >= 0, "seed", f"0 or more, not {config.seed}")
+    _interval("crop_scale", config.crop_scale, 0, 1)
+
+
+def _check_stages(key: str, stages: tuple[int, ...]) -> None:
+    good = len(stages) > 0 and len(set(stages)) == len(stages) and all(1 <= s <= _LARGEST_STAGE for s in stages)
+    _require(good, key, f"some of 1, 2, 3, 4, each once, not {list(stages)}")
+
+
+def _check_hardware(settings: HardwareConfig) -> None:
+    threads = settings.threads
+    _require(threads is None or threads >= 1, "hardware.threads", f"at least 1, not {threads}")
 
 
 def check_against_data(config: PretrainConfig, images: int) -> None:
@@ -100,8 +140,7 @@ def _check_model(config: PretrainConfig) -> None:
         f"{model.backbone!r} is unknown; choose one of {', '.join(BACKBONES)}",
     )
     stages = model.stages
-    good = len(stages) > 0 and len(set(stages)) == len(stages) and all(1 <= s <= _LARGEST_STAGE for s in stages)
-    _require(good, "model.stages", f"some of 1, 2, 3, 4, each once, not {list(stages)}")
+    _check_stages("model.stages", stages)
     _require(
         _LARGEST_STAGE in stages, "model.stages", f"4, the last stage, must be among them, not only {list(stages)}"
     )

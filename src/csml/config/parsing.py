@@ -19,7 +19,6 @@ class SettingsParser(ArgumentParser):
 
     def __init__(self, command: str, schema: type[Any], summary: str, usage: str) -> None:
         super().__init__(prog=f"csml {command}", description=summary, usage=usage, exit_on_error=False)
-        self.schema = schema
         self.add_argument("--config", action="config", help="A YAML file of settings, laid over the preset.")
         self.add_class_arguments(schema, as_group=False)
 
@@ -29,6 +28,13 @@ class SettingsParser(ArgumentParser):
             return cast(argparse.Namespace, self.parse_args([_option_name(word) for word in arguments]))
         except (argparse.ArgumentError, TypeError, ValueError, KeyError) as error:
             raise CsmlError(self._in_one_line(str(error))) from error
+
+    def start_from(self, defaults: dict[str, Any], origin: str) -> None:
+        """Lay dotted settings over the schema's defaults."""
+        unknown = [key for key in defaults if f"--{key}" not in self.known_options()]
+        if unknown:
+            raise CsmlError(f"{origin}: the key {unknown[0]} is unknown to this version of csml")
+        self.set_defaults(defaults)
 
     def first_look(self, arguments: list[str]) -> argparse.Namespace:
         """What decides about defaults (preset, run, weights), before help or settings are printed with them."""
@@ -73,6 +79,9 @@ def _option_name(word: str) -> str:
 def _plain_type(text: str) -> str:
     if literal := re.search(r"Literal\[(.*?)\]", text):
         return "one of " + literal[1].replace("'", "")
-    if simple := re.search(r"<class '(\w+)'>", text):
-        return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}[simple[1]]
+    if "tuple" in text:
+        return "a list such as [3, 4]"
+    for name, plain in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
+        if name in text:
+            return plain
     return text

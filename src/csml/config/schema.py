@@ -26,8 +26,8 @@ class ImagesConfig:
     synthetic_size: int | None = None
     """Side in pixels of the synthetic pictures; by default the size of the crops."""
     workers: int | None = None
-    """Processes that decode pictures; by default one per spare core, 0 for data that is already in memory.
-    More than there are spare cores makes training slower."""
+    """Processes that decode pictures; by default none for data in memory, one where the CPU trains, else one per spare
+    core. More than there are spare cores makes training slower."""
 
 
 @dataclass
@@ -114,7 +114,7 @@ class ContrastConfig:
     momentum: float = 0.999
     """m of the key encoder. Short runs (less than about 10 000 steps) want 0.99."""
     queue_length: int | None = None
-    """N, negatives per level. By default an eighth of the data set, rounded down to a power of two, at most 65 536.
+    """N, negatives per level. By default an eighth of the data as a power of two, 256 to 65 536, at most half the data.
     As long as the data set is too long: an image's own past key becomes its negative."""
     enqueue: Literal["anchor", "all"] = "anchor"
     """Which keys enter the queue: the anchors' only, or the neighbours' as well."""

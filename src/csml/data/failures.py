@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 
+from csml.data.decode import DecodeError
 from csml.data.images import Images
 from csml.errors import CsmlError
 
@@ -15,23 +16,29 @@ class Failures:
     Args:
         images: the data set.
         tolerated: share of its images that may fail.
-        ids: those known from before.
     """
 
-    def __init__(self, images: Images, tolerated: float, ids: Iterable[int] = ()) -> None:
+    def __init__(self, images: Images, tolerated: float) -> None:
         self.images = images
         self.tolerated = tolerated
-        self.ids: set[int] = set(ids)
+        self.ids: set[int] = set()
 
     def add(self, ids: Iterable[int]) -> None:
-        """Name each new one in the log; stop when there are too many."""
+        """Name each new one in the log, with the reason; stop when there are too many."""
         for id in ids:
-            if id in self.ids:
-                continue
-            self.ids.add(id)
-            log.warning("skipped, cannot be read: %s", self.images.name(id))
+            if id not in self.ids:
+                self.ids.add(id)
+                log.warning("skipped, cannot be read: %s (%s)", self.images.name(id), self._reason(id))
         if len(self.ids) > self.tolerated * len(self.images):
             raise CsmlError(
                 f"{len(self.ids)} of {len(self.images)} images cannot be read: {self.images.name(max(self.ids))}; "
                 f"repair or remove them, or raise --images.max_failed (now {self.tolerated:g})"
             )
+
+    def _reason(self, id: int) -> str:
+        """Decode once more to hear what is wrong: rare, and cheaper than carrying messages through every batch."""
+        try:
+            self.images.read(id)
+        except DecodeError as error:
+            return str(error.__cause__ or error)
+        return "it can be read now"

@@ -1,5 +1,6 @@
 """N images with ids 0 … N − 1: in one uint8 array, or as files in a folder. Both cut batches of crops by id."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -89,7 +90,9 @@ class FolderImages:
         return self.index.name(id)
 
     def fingerprint(self) -> str:
-        return cache_key(np.asarray(self.index.buffer).tobytes(), np.asarray(self.index.offsets).tobytes())
+        digest = hashlib.blake2b(self.index.buffer.data, digest_size=10)
+        digest.update(self.index.offsets.data)
+        return digest.hexdigest()
 
     def read(self, id: int) -> Image.Image:
         return read_rgb(self.index.path(id))

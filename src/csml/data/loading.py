@@ -1,6 +1,7 @@
 """Batches of uint8 crops, cut where the pixels are decoded: in worker processes for files, in place for arrays."""
 
 import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -68,7 +69,14 @@ def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
 
 
 def _loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:
-    return DataLoader(cutter, batch_size=None, sampler=plans, num_workers=workers, pin_memory=pin)
+    settings: dict[str, Any] = {"batch_size": None, "num_workers": workers, "pin_memory": pin}
+    return DataLoader(cutter, sampler=plans, worker_init_fn=_leave_signals_to_parent, **settings)
+
+
+def _leave_signals_to_parent(worker: int) -> None:
+    """Ctrl-C and a cluster's SIGTERM reach the whole process group; the parent still needs its workers to stop well."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _random_cut(numbers: Tensor, spec: CropSpec) -> tuple[BoxMaker, int]:

@@ -52,19 +52,23 @@ def _open_folder(root: Path, config: ImagesConfig) -> DataSplits:
         raise CsmlError(f"data: there is no folder {root}; give a folder of images or one of {', '.join(NAMED)}")
     if not root.is_dir():
         raise CsmlError(f"data: {root} is a file; give the folder that holds the images")
-    train_root = _first_folder(root, _TRAIN_FOLDERS)
-    val_root = _first_folder(root, _VAL_FOLDERS)
-    if train_root is None:
-        images, note = _folder_images(root, config, classes=None)
-        labeled, val = _hold_out(images)
-        return DataSplits(images, labeled, val, (note,))
+    train_root, val_root = _split_folders(root)
     train, note = _folder_images(train_root, config, classes=None)
-    if not train.classes:
-        return DataSplits(train, None, None, (note,))
-    if val_root is None:
+    if val_root is None or not train.classes:
         return DataSplits(train, *_hold_out(train), (note,))
-    val_images, val_note = _folder_images(val_root, config, classes=train.classes)
-    return DataSplits(train, train, val_images, (note, val_note))
+    val, val_note = _folder_images(val_root, config, classes=train.classes)
+    if not val.classes:
+        return DataSplits(train, *_hold_out(train), (note, f"{val_note}, so a fifth of the training images tests"))
+    return DataSplits(train, train, val, (note, val_note))
+
+
+def _split_folders(root: Path) -> tuple[Path, Path | None]:
+    """train/ and val/ inside `root`, or all of it. A lone "train" among other folders is a class: locomotives."""
+    train, val = _first_folder(root, _TRAIN_FOLDERS), _first_folder(root, _VAL_FOLDERS)
+    others = [path for path in root.iterdir() if path.is_dir() and path not in (train, val) and path.name[0] != "."]
+    if train is None or (val is None and others):
+        return root, None
+    return train, val
 
 
 def _first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
@@ -78,7 +82,8 @@ def _folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | 
             f"data: no image below {root}; .jpg, .png, .webp, .bmp, .gif, .tif and .ppm files are looked for"
         )
     names, labels = _labels_from_folders(index)
-    if config.labels == "none" or (config.labels == "auto" and (labels is None or len(names) < 2)):
+    enough = 2 if classes is None else 1  # one folder alone says nothing, unless the training folder has its like
+    if config.labels == "none" or (config.labels == "auto" and (labels is None or len(names) < enough)):
         unknown = np.full(len(index), UNLABELED, dtype=np.int64)
         return FolderImages(index, unknown, ()), f"{root}: {len(index):,} images, no labels"
     if labels is None:

@@ -25,8 +25,8 @@ class BatchPlan(NamedTuple):
 
 
 def generator_for(*key: int) -> torch.Generator:
-    """A CPU generator whose stream belongs to `key` alone."""
-    state = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
+    """A CPU generator whose stream belongs to `key` alone (its length counts: SeedSequence pads with zeros)."""
+    state = np.random.SeedSequence((len(key), *key)).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
 
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
@@ -25,6 +26,10 @@ class Features(NamedTuple):
     """`(N,)` bool: the image could be read"""
     labels: Tensor
     """`(N,)` int64, −1 where unknown"""
+
+    def subset(self, ids: np.ndarray) -> "Features":
+        rows = torch.from_numpy(ids)
+        return Features({s: values[rows] for s, values in self.by_stage.items()}, self.good[rows], self.labels[rows])
 
 
 @torch.no_grad()

@@ -21,10 +21,14 @@ def knn_predict(
     Returns:
         predicted labels `(Q,)`.
     """
-    indices, similarities = nearest(features, train_features, k)  # (Q, k), (Q, k)
-    votes = torch.exp((similarities - similarities[:, :1]) / temperature)  # relative to the best: no overflow
+    return vote(*nearest(features, train_features, k), train_labels, temperature)
+
+
+def vote(indices: Tensor, similarities: Tensor, train_labels: Tensor, temperature: float) -> Tensor:
+    """Neighbours `(Q, k)`, best first, and the labels `(N,)` they are looked up in → predicted labels `(Q,)`."""
+    weights = torch.exp((similarities - similarities[:, :1]) / temperature)  # relative to the best: no overflow
     classes = int(train_labels.max()) + 1
-    tally = votes.new_zeros(len(features), classes).scatter_add_(1, train_labels[indices], votes)  # (Q, classes)
+    tally = weights.new_zeros(len(indices), classes).scatter_add_(1, train_labels[indices], weights)  # (Q, classes)
     return tally.argmax(dim=1)
 
 

@@ -1,7 +1,9 @@
 """Linear classification on frozen features (METHOD §9): one classifier per stage, trained side by side."""
 
 import logging
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
 
+from csml.config.protocols import LinearConfig
+from csml.config.schema import HardwareConfig
+from csml.data.cache import cache_key
 from csml.data.failures import Failures
 from csml.data.images import Images
 from csml.data.loading import view_batches, worker_count
 from csml.data.sampling import epoch_batches, generator_for, plan_batch
+from csml.errors import CsmlError
 from csml.evaluation.features import Features, extract_features, prepare
-from csml.evaluation.settings import LinearConfig
 from csml.models.backbones import FeatureNet, stage_channels
 from csml.progress import watched
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
@@ -37,7 +42,7 @@ class LinearProbe:
         train, val: labelled images.
         config: settings.
         fabric: device and precision.
-        checkpoints: folder for what `resume` continues from; removed by nobody, pruned to the newest.
+        checkpoints: folder for what `resume` continues from; removed when the result is there.
     """
 
     def __init__(
@@ -60,12 +65,15 @@ class LinearProbe:
             self.heads.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
         )
         self.epoch = 0
+        self.origin = _origin(backbone, config)
         self.labels = torch.from_numpy(train.labels)
         self.cached = None if config.augment else self._features(train)
         self.test = self._features(val)
 
     def fit(self) -> dict[str, Any]:
         """Train for all epochs and test; the result as written to linear.json."""
+        if self.epoch == 0:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)  # of other weights or settings
         with StopSignals() as signals:
             while self.epoch < self.config.epochs:
                 loss = self._train_epoch()
@@ -77,6 +85,7 @@ class LinearProbe:
                 if signals.caught is not None and self.epoch < self.config.epochs:
                     message = f"stopped after epoch {self.epoch}; the same command with --resume continues"
                     raise Interrupted(signals.caught, message)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
         return self.result()
 
     def _train_epoch(self) -> float:
@@ -149,12 +158,27 @@ class LinearProbe:
         return len(self.failures.ids) + cached + int((~self.test.good).sum())
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "heads": self.heads.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {
+            "origin": self.origin,
+            "epoch": self.epoch,
+            "heads": self.heads.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
 
     def resume(self) -> None:
-        """Continue from the newest checkpoint, if there is one."""
-        if path := newest_checkpoint(self.checkpoints):
-            state = load_checkpoint(path)
-            self.epoch = state["epoch"]
-            self.heads.load_state_dict(state["heads"])
-            self.optimizer.load_state_dict(state["optimizer"])
+        """Continue from the newest checkpoint."""
+        path = newest_checkpoint(self.checkpoints)
+        if path is None:
+            raise CsmlError(f"resume: there is nothing to continue in {self.checkpoints}; leave --resume out")
+        state = load_checkpoint(path)
+        if state["origin"] != self.origin:
+            raise CsmlError(f"resume: {self.checkpoints} belongs to other weights or settings; leave --resume out")
+        self.epoch = state["epoch"]
+        self.heads.load_state_dict(state["heads"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _origin(backbone: ResNet, config: LinearConfig) -> str:
+    """What a checkpoint belongs to: the weights and all settings but those of the machine."""
+    weights = [float(value.double().sum()) for value in backbone.state_dict().values()]
+    return cache_key(weights, replace(config, hardware=HardwareConfig(), output=None))

@@ -15,13 +15,13 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
     def __init__(self, channels: int, splits: int, eps: float, momentum: float) -> None:
         super().__init__(channels, eps=eps, momentum=momentum)
         self.splits = splits
-        self.step = momentum
 
     def forward(self, input: Tensor) -> Tensor:
         splits = min(self.splits, len(input) // 2)  # statistics of a single sample mean nothing
         if not self.training or splits <= 1:
             return super().forward(input)
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        assert self.momentum is not None
         means = self.running_mean.new_zeros(splits, self.num_features)  # (S, C)
         variances = torch.ones_like(means)  # (S, C)
         parts = [
@@ -30,8 +30,8 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
             for part, mean, variance in zip(input.tensor_split(splits), means, variances, strict=True)
         ]
         with torch.no_grad():
-            self.running_mean.lerp_(means.mean(0), self.step)
-            self.running_var.lerp_(variances.mean(0), self.step)
+            self.running_mean.lerp_(means.mean(0), self.momentum)
+            self.running_var.lerp_(variances.mean(0), self.momentum)
             self.num_batches_tracked.add_(1)
         return torch.cat(parts)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from csml.data.cache import atomic_write
+from csml.errors import CsmlError
 from csml.neighbors.search import top_k
 
 
@@ -24,12 +25,14 @@ class Omega:
 
 
 def search_omega(features: Tensor, good: Tensor, k: int, epoch: int) -> Omega:
-    """Neighbours among the images that could be read: features `(N, C)`, good `(N,)`."""
+    """Neighbours among the images that could be read: features `(N, C)` on any device, good `(N,)` on the CPU."""
     ids = good.nonzero()[:, 0]  # (G,)
-    found, similarity = top_k(features[ids], k)
+    if k >= len(ids):
+        raise CsmlError(f"neighbors.k: less than the {len(ids)} images that can be read, not {k}")
+    found, similarity = (result.cpu() for result in top_k(features[ids.to(features.device)], k))
     indices = torch.arange(len(good))[:, None].repeat(1, k)
     similarities = torch.ones(len(good), k)
-    indices[ids], similarities[ids] = ids[found], similarity.cpu()
+    indices[ids], similarities[ids] = ids[found], similarity
     return Omega(indices.numpy(), similarities.numpy(), epoch)
 
 

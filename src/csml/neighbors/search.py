@@ -23,8 +23,9 @@ def nearest(queries: Tensor, database: Tensor, k: int, exclude: Tensor | None = 
     available = len(database) - (exclude is not None)
     if not 0 <= k <= available:
         raise ValueError(f"k = {k} neighbours were asked for, but there are only {available}")
+    same = queries is database
     queries = F.normalize(queries.float(), dim=1)
-    database = F.normalize(database.float(), dim=1)
+    database = queries if same else F.normalize(database.float(), dim=1)
     rows = max(1, _BLOCK_ENTRIES // max(1, len(database)))
     indices = torch.empty(len(queries), k, dtype=torch.long, device=queries.device)
     similarities = torch.empty(len(queries), k, device=queries.device)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from csml.synthetic.shapes import CLASS_NAMES, outline
+from csml.synthetic.shapes import outline
 from csml.synthetic.surface import background, blend, pattern, ramp, two_colours
 
 _SUPERSAMPLING = 4
@@ -65,11 +65,6 @@ def draw_scene(
         boxes=_boxes(masks),
         masks=masks,
     )
-
-
-def random_labels(count: int, rng: Generator) -> np.ndarray:
-    """`(count,)` labels drawn uniformly."""
-    return rng.integers(len(CLASS_NAMES), size=count)
 
 
 def _cover(size: int, label: int, radius: float, rng: Generator) -> np.ndarray:

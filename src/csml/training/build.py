@@ -21,11 +21,11 @@ def build_method(config: PretrainConfig, images: int) -> MomentumContrast:
 
 
 def queue_length(config: PretrainConfig, images: int) -> int:
-    """What was asked for, else an eighth of the data set as a power of two."""
+    """What was asked for, else an eighth of the data set as a power of two; never more than half of the data set."""
     if config.contrast.queue_length is not None:
         return config.contrast.queue_length
     power = 1 << max(0, (images // 8).bit_length() - 1)
-    return min(_LONGEST_QUEUE, max(_SHORTEST_QUEUE, power))
+    return max(1, min(_LONGEST_QUEUE, max(_SHORTEST_QUEUE, power), images // 2))
 
 
 def build_optimizer(method: MomentumContrast, config: PretrainConfig) -> torch.optim.SGD:

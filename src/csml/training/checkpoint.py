@@ -20,7 +20,8 @@ def save_checkpoint(folder: Path, state: dict[str, Any], epoch: int, step: int, 
             torch.save(state, temporary)
     except (OSError, RuntimeError) as error:
         raise CsmlError(f"the checkpoint {path} cannot be written ({error}); the ones before it are kept") from error
-    for old in _newest_first(folder)[keep:]:
+    leftovers = folder.glob(".epoch-*")  # of a save that was killed; we are the only writer
+    for old in [*_newest_first(folder)[keep:], *leftovers]:
         old.unlink(missing_ok=True)
     return path
 

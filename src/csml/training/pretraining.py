@@ -2,15 +2,16 @@
 
 import logging
 import math
+import shlex
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from csml.config.schema import PretrainConfig
 from csml.data.failures import Failures
-from csml.data.images import Images
+from csml.data.images import Images, Subset
 from csml.data.loading import CropBatch, view_batches, worker_count
 from csml.data.open import DataSplits
 from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
@@ -55,6 +56,7 @@ class Pretraining:
         self.specs = crop_specs(config)
         self.workers = worker_count(data.train, config.images.workers, self.device.type)
         self.steps_per_epoch = steps_per_epoch(len(data.train), config.batch_size)
+        self.fingerprint = data.train.fingerprint()
         self.failures = Failures(data.train, config.images.max_failed)
         self._failures_of = {id(data.train): self.failures}
         self.epoch = 0
@@ -67,7 +69,7 @@ class Pretraining:
         self.means = EpochMeans()
         self.seconds, self.waited = 0.0, 0.0
         """of the current epoch: all of it, and of that waiting for data"""
-        self._features: tuple[int, Features] | None = None
+        self._kept: tuple[tuple[int, str], Features] | None = None
 
     # ------------------------------------------------------------------------------------------------ the run
 
@@ -82,6 +84,7 @@ class Pretraining:
                 self._refresh_neighbors()
                 self._train_epoch(signals)
                 record = self._close_epoch()
+                self._require_finite_weights()
                 writer.write(record)
                 save_backbone(self.run.backbone, self.method.query_encoder.backbone, self.config)
                 log.info(_summary(record, self.config.epochs))
@@ -102,8 +105,9 @@ class Pretraining:
         loader = view_batches(self.data.train, plans, self.specs, self.workers, pin=self.device.type == "cuda")
         saved = asked = time.monotonic()
         with progress_bar() as bar:
-            title = f"epoch {self.epoch + 1}/{config.epochs}"
-            task = bar.add_task(title, total=len(batches), completed=self.step, note="")
+            # The bar counts the steps of the whole run, so that "left" is the time until the run is over.
+            done, total = self.epoch * len(batches) + self.step, config.epochs * len(batches)
+            task = bar.add_task(f"epoch {self.epoch + 1}/{config.epochs}", total=total, completed=done, note="")
             for batch in loader:
                 arrived = time.monotonic()
                 self.failures.add(batch.failed)
@@ -113,13 +117,13 @@ class Pretraining:
                 now = time.monotonic()
                 self.waited += arrived - asked
                 self.seconds += now - asked
-                asked = now
                 bar.update(task, advance=1, note=f"{self.means.anchors / self.seconds:,.0f} images/s")
                 if self.step < len(batches):
                     if self._time_to_save(now - saved):
                         self.save()
-                        saved = now
+                        saved = time.monotonic()
                     self._stop_if_asked(signals)
+                asked = time.monotonic()
 
     def _train_step(self, batch: CropBatch) -> None:
         config, device = self.config, self.device
@@ -154,12 +158,20 @@ class Pretraining:
     def _check_finite(self, loss: torch.Tensor, metrics: dict[str, torch.Tensor]) -> None:
         if self.device.type != "cpu" and self.step % _FINITE_CHECK_EVERY:
             return
-        if bool(torch.isfinite(loss)):
-            return
-        culprits = [name for name, value in metrics.items() if name != "loss" and not bool(torch.isfinite(value))]
+        if not bool(torch.isfinite(loss)):
+            culprits = [name for name, value in metrics.items() if name != "loss" and not bool(torch.isfinite(value))]
+            self._stop_as_non_finite(f"the loss ({', '.join(culprits[:1])})")
+
+    def _require_finite_weights(self) -> None:
+        """Before anything is saved: a checkpoint must never replace a good one by NaN."""
+        norms = torch.stack(torch._foreach_norm(list(self.method.query_encoder.parameters())))
+        if not bool(torch.isfinite(norms).all()):
+            self._stop_as_non_finite("a weight")
+
+    def _stop_as_non_finite(self, what: str) -> NoReturn:
         last = newest_checkpoint(self.run.checkpoints)
         raise CsmlError(
-            f"the loss became non-finite in epoch {self.epoch + 1}, step {self.step + 1} ({', '.join(culprits[:1])}); "
+            f"{what} became non-finite in epoch {self.epoch + 1}, step {self.step + 1}; "
             f"the last good checkpoint is {last or 'none'}; "
             "try half of --optimizer.lr_per_256, --optimizer.warmup_epochs 1, or --hardware.precision 32-true"
         )
@@ -174,10 +186,8 @@ class Pretraining:
         due = since >= 0 and since % settings.refresh_every == 0
         if not wanted or not due or (self.omega is not None and self.omega.epoch == self.epoch):
             return
-        features = self._train_features()
-        found = search_omega(
-            features.by_stage[4].to(self.device), features.good.to(self.device), settings.k, self.epoch
-        )
+        features = self._features(self.data.train, settings.encoder)
+        found = search_omega(features.by_stage[4].to(self.device), features.good, settings.k, self.epoch)
         self.searched = {"omega/purity": purity(found.indices, self.data.train.labels)}
         if self.omega is not None:
             self.searched["omega/turnover"] = turnover(self.omega.indices, found.indices)
@@ -213,29 +223,32 @@ class Pretraining:
         labeled, val = self.data.labeled, self.data.val
         if labeled is None or val is None:
             return {}
-        train = self._train_features() if labeled is self.data.train else self._extract(labeled)
-        test = self._extract(val)
+        train, test = (self._features(images, "query") for images in (labeled, val))
         accuracy = knn_accuracy(
             train.by_stage[4][train.good], train.labels[train.good],
             test.by_stage[4][test.good], test.labels[test.good], _ONLINE_K,
         )  # fmt: skip
         return {"knn20": accuracy}
 
-    def _train_features(self) -> Features:
-        """Of the training set with the weights as they are between two epochs; computed once for test and search."""
-        if self._features is None or self._features[0] != self.epoch:
-            self._features = (self.epoch, self._extract(self.data.train))
-        return self._features[1]
-
-    def _extract(self, images: Images) -> Features:
-        encoder = self.method.key_encoder if self.config.neighbors.encoder == "key" else self.method.query_encoder
-        # One collection per data set for the whole run, so that a file is named once.
+    def _features(self, images: Images, encoder: str) -> Features:
+        """With the weights as they are between two epochs. Those of the training set are kept, for test and search."""
+        if isinstance(images, Subset) and images.images is self.data.train:
+            return self._features(self.data.train, encoder).subset(images.ids)
+        key = (self.epoch, encoder)
+        if images is self.data.train and self._kept is not None and self._kept[0] == key:
+            return self._kept[1]
+        network = self.method.key_encoder if encoder == "key" else self.method.query_encoder
+        # One collection of failures per data set for the whole run, so that a file is named once.
         failures = self._failures_of.setdefault(id(images), Failures(images, self.config.images.max_failed))
-        return extract_features(encoder.backbone, images, self.config.images, self.fabric, failures=failures)
+        features = extract_features(network.backbone, images, self.config.images, self.fabric, failures=failures)
+        if images is self.data.train:
+            self._kept = (key, features)
+        return features
 
     # ------------------------------------------------------------------------------------------ interruptions
 
     def save(self) -> None:
+        self._require_finite_weights()
         save_checkpoint(
             self.run.checkpoints, self.state_dict(), self.epoch, self.step, keep=self.config.checkpoint.keep
         )
@@ -253,9 +266,10 @@ class Pretraining:
         return {
             "epoch": self.epoch,
             "step": self.step,
-            "data": self.data.train.fingerprint(),
+            "data": self.fingerprint,
             "method": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
             "omega": None if omega is None else torch.from_numpy(omega.indices),
             "similarities": None if omega is None else torch.from_numpy(omega.similarities),
             "omega_epoch": -1 if omega is None else omega.epoch,
@@ -267,11 +281,12 @@ class Pretraining:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["data"] != self.data.train.fingerprint():
+        if state["data"] != self.fingerprint:
             raise CsmlError(f"data: the images in {self.config.data} are not those the run was started with")
         self.epoch, self.step = state["epoch"], state["step"]
         self.method.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
         if state["omega"] is not None:
             self.omega = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
         self.searched = state["searched"]
@@ -289,7 +304,7 @@ class Pretraining:
             return
         self.save()
         where = f"epoch {self.epoch + 1}, step {self.step}"
-        message = f"stopped in {where}; continue with: csml pretrain --resume {self.run.root}"
+        message = f"stopped in {where}; continue with: csml pretrain --resume {shlex.quote(str(self.run.root))}"
         raise Interrupted(signals.caught, message)
 
 

@@ -12,6 +12,8 @@ RUN/
   knn.json, linear.json  what the protocols found
 """
 
+import contextlib
+import itertools
 import json
 import logging
 import platform
@@ -66,21 +68,22 @@ class RunDirectory:
         return self.root / "neighbors" / f"epoch-{epoch:04d}.npz"
 
 
-def new_run(out: str | None, name: str, overwrite: bool) -> RunDirectory:
-    """Make the run directory `out`, or the next free runs/NAME-001."""
-    root = Path(out).expanduser() if out else _next_free(Path("runs"), name)
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        if not overwrite:
-            raise CsmlError(
-                f"out: {root} exists; choose another, continue it with --resume {root}, or give --overwrite"
-            )
-        if not (root / "run.json").exists():
-            raise CsmlError(f"out: {root} is not a run of csml, so --overwrite will not delete it; choose another")
-        shutil.rmtree(root)
+def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDirectory:
+    """Make the run directory `out`, or the next free runs/NAME-001. `overwrite` None: there is no such option."""
     try:
+        if out is None:
+            return RunDirectory(_next_free(Path("runs"), name))
+        root = Path(out).expanduser()
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            if not overwrite:
+                ways = "" if overwrite is None else f", continue it with --resume {root}, or give --overwrite"
+                raise CsmlError(f"out: {root} exists; choose another{ways}")
+            if not (root / "config.yaml").exists():
+                raise CsmlError(f"out: {root} is not a run of csml, so --overwrite will not delete it; choose another")
+            shutil.rmtree(root)
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CsmlError(f"out: cannot make {root} ({error.strerror})") from error
+        raise CsmlError(f"out: cannot make {error.filename or out} ({error.strerror})") from error
     return RunDirectory(root)
 
 
@@ -120,9 +123,12 @@ def log_to(file: Path) -> logging.Handler:
 
 
 def _next_free(parent: Path, name: str) -> Path:
-    taken = {path.name for path in parent.glob(f"{name}-*")}
-    number = next(i for i in range(1, len(taken) + 2) if f"{name}-{i:03d}" not in taken)
-    return parent / f"{name}-{number:03d}"
+    for number in itertools.count(1):
+        root = parent / f"{name}-{number:03d}"
+        with contextlib.suppress(FileExistsError):  # taken, perhaps this moment by another run
+            root.mkdir(parents=True)
+            return root
+    raise AssertionError
 
 
 def _commit() -> str | None:
