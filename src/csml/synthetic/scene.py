@@ -32,7 +32,7 @@ def draw_scene(
     rng: Generator,
     *,
     radius: tuple[float, float] = (0.28, 0.42),
-    clutter: int = 6,
+    clutter: int = 5,
     min_visible: float = 0.3,
 ) -> Scene:
     """Draw one object per label, each `radius` × `size` large.
@@ -69,7 +69,7 @@ def draw_scene(
 
 def _cover(size: int, label: int, radius: float, rng: Generator) -> np.ndarray:
     """Coverage `(size, size)` in [0, 1] of one object in a random pose at a random place."""
-    turn = rng.uniform(-0.45, 0.45)
+    turn = rng.uniform(-0.35, 0.35)
     shear, stretch = rng.uniform(-0.15, 0.15), rng.uniform(0.85, 1.15)
     mirror = rng.choice([-1.0, 1.0])
     pose = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])

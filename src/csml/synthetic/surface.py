@@ -27,23 +27,26 @@ def noise(size: int, cells: int, rng: Generator) -> Plane:
     return np.asarray(small.resize((size, size), Image.Resampling.BICUBIC), dtype=np.float32) / 255
 
 
+_FILLS = ("ramp", "ramp", "stripes", "checks", "dots", "marble", "plain", "plain", "plain", "plain")
+"""Drawn uniformly: a fill that stands here twice is twice as frequent."""
+
+
 def pattern(size: int, rng: Generator) -> Plane:
-    """A fill: plain, ramp, stripes, checks, dots or marble."""
-    kind = rng.integers(6)
-    if kind == 0:
+    """One of the fills, in a random direction and size."""
+    fill = _FILLS[rng.integers(len(_FILLS))]
+    if fill == "plain":
         return np.zeros((size, size), np.float32)
-    if kind == 1:
+    if fill == "ramp":
         return ramp(size, rng)
-    if kind == 5:
+    if fill == "marble":
         return (noise(size, int(rng.integers(3, 7)), rng) > 0.5).astype(np.float32)
     x, y = grid(size)
     angle, period = rng.uniform(0, np.pi), rng.uniform(0.25, 0.5)
     phase = rng.uniform(0, 2 * np.pi, 2)
     u = np.sin((x * np.cos(angle) + y * np.sin(angle)) * 2 * np.pi / period + phase[0])
-    if kind == 2:
-        return (u > 0).astype(np.float32)
     v = np.sin((y * np.cos(angle) - x * np.sin(angle)) * 2 * np.pi / period + phase[1])
-    return (u * v > 0).astype(np.float32) if kind == 3 else (u + v > 0.7).astype(np.float32)
+    marks = {"stripes": u > 0, "checks": u * v > 0, "dots": u + v > 0.7}
+    return marks[fill].astype(np.float32)
 
 
 _LUMA = np.array([0.299, 0.587, 0.114])
@@ -56,7 +59,7 @@ def two_colours(away_from: np.ndarray | None, rng: Generator) -> np.ndarray:
         if away_from is None or abs(float((base - away_from.mean(0)) @ _LUMA)) > 0.3:
             break
         base = rng.uniform(0.0, 1.0, 3)
-    return (base + rng.uniform(-0.18, 0.18, (2, 3))).clip(0, 1)
+    return (base + rng.uniform(-0.15, 0.15, (2, 3))).clip(0, 1)
 
 
 def blend(plane: Plane, pair: np.ndarray) -> np.ndarray:
