@@ -77,6 +77,11 @@ def test_the_demo_ends_with_a_table_and_a_picture(workplace: Path) -> None:
         assert sheet.width > 500
 
 
+def test_no_document_was_left_half_written() -> None:
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        assert not re.search(r"\b(TODO|FIXME|DEMO_\w+)\b", document.read_text()), document.name
+
+
 def test_links_of_the_documents_lead_somewhere() -> None:
     for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):

@@ -24,6 +24,7 @@ from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
 from csml.evaluation.knn import knn_accuracy
 from csml.neighbors import top_k
+from csml.program import program
 from csml.report.contact_sheet import neighbor_sheet
 from csml.training.build import build_method
 from csml.training.device import build_fabric
@@ -138,11 +139,11 @@ def _introduce(data: DataSplits, config: PretrainConfig) -> None:
 
 
 def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
-    """Two anchors of each class with the neighbours that the finished backbone finds."""
+    """An anchor of each class with the neighbours that the finished backbone finds."""
     fabric = build_fabric(config.hardware, images, config.images.workers)
     features = extract_features(load_backbone(root / "csml").to(fabric.device), images, config.images, fabric)
     neighbors, _ = top_k(features.by_stage[4], min(10, len(images) - 1))
-    anchors = [np.flatnonzero(images.labels == label)[:2] for label in range(len(images.classes))]
+    anchors = [np.flatnonzero(images.labels == label)[:1] for label in range(len(images.classes))]
     neighbor_sheet(images, neighbors.numpy(), np.concatenate(anchors)[:20]).save(root / "neighbors.png")
     log.info("each picture with its nearest neighbours, as CsMl sees them: %s", root / "neighbors.png")
 
@@ -163,4 +164,4 @@ def _conclude(rows: list[_Row], root: Path) -> None:
     console.print(f"runs and metrics: {root}/csml and {root}/moco-v2 (metrics.jsonl; tensorboard --logdir {root})")
     console.print(f"the backbone:     {root}/csml/backbone.safetensors")
     console.print(f'in Python:        import csml; backbone = csml.load_backbone("{root}/csml")')
-    console.print("your own images:  csml pretrain --preset photos --data FOLDER")
+    console.print(f"your own images:  {program()} pretrain --preset photos --data FOLDER")

@@ -13,6 +13,7 @@ from csml.config.parsing import SettingsParser
 from csml.config.presets import PRESETS, flatten, preset_settings
 from csml.config.schema import NAMED, PretrainConfig
 from csml.errors import CsmlError
+from csml.program import program
 
 log = logging.getLogger("csml")
 
@@ -168,5 +169,8 @@ def _how_to_use(root: Path, labeled: bool) -> str:
         "    features = backbone(images)  # (B, 3, H, W), normalised → (B, C)",
     ]
     if labeled:
-        lines += ["judge it:", f"    csml knn {shlex.quote(str(root))}", f"    csml linear {shlex.quote(str(root))}"]
+        lines += [
+            "judge it:",
+            *(f"    {program()} {command} {shlex.quote(str(root))}" for command in ("knn", "linear")),
+        ]
     return "\n".join(lines)

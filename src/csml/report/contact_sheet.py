@@ -10,7 +10,7 @@ _RIGHT, _WRONG, _ANCHOR = (60, 160, 90), (200, 60, 50), (120, 120, 120)
 
 
 def neighbor_sheet(
-    images: Images, neighbors: np.ndarray, anchors: np.ndarray, columns: int = 8, tile: int = 64
+    images: Images, neighbors: np.ndarray, anchors: np.ndarray, columns: int = 8, tile: int = 56
 ) -> Image.Image:
     """One row per anchor: the anchor in a grey frame, then the nearest images, green for an equal label, red else.
 

@@ -19,6 +19,7 @@ from csml.errors import CsmlError
 from csml.evaluation.features import Features, extract_features
 from csml.evaluation.knn import knn_accuracy
 from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
+from csml.program import program
 from csml.progress import progress_bar
 from csml.training.build import build_method, build_optimizer, peak_learning_rate
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
@@ -304,7 +305,7 @@ class Pretraining:
             return
         self.save()
         where = f"epoch {self.epoch + 1}, step {self.step}"
-        message = f"stopped in {where}; continue with: csml pretrain --resume {shlex.quote(str(self.run.root))}"
+        message = f"stopped in {where}; continue with: {program()} pretrain --resume {shlex.quote(str(self.run.root))}"
         raise Interrupted(signals.caught, message)
 
 
