@@ -55,6 +55,30 @@ def test_loss_and_gradients_equal_the_formula(
     torch.testing.assert_close(ours_gradients, naive_gradients, rtol=1e-8, atol=1e-9)
 
 
+@given(
+    negatives=st.integers(2, 40),
+    chunk=st.integers(1, 45),
+    masked=st.booleans(),
+    seed=st.integers(0, 10_000),
+)
+def test_chunks_change_neither_loss_nor_gradients(negatives: int, chunk: int, masked: bool, seed: int) -> None:
+    query, keys = unit(5, 6, seed=seed).requires_grad_(), unit(2, 5, 6, seed=seed + 1).requires_grad_()
+    queue = unit(negatives, 6, seed=seed + 2).requires_grad_()
+    weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    ignore = None
+    if masked:
+        ignore = torch.rand(5, negatives, generator=torch.Generator().manual_seed(seed)) < 0.5
+        ignore[0] = True  # a query without any negative
+    plain = info_nce(query, keys, weights, queue, 0.1, ignore)
+    chunked = info_nce(query, keys, weights, queue, 0.1, ignore, chunk)
+    torch.testing.assert_close(chunked.loss, plain.loss)
+    torch.testing.assert_close(chunked.hardest, plain.hardest)
+    scale = torch.arange(1.0, 6.0, dtype=torch.float64)
+    ours = torch.autograd.grad((chunked.loss * scale).sum(), (query, keys, queue))
+    theirs = torch.autograd.grad((plain.loss * scale).sum(), (query, keys, queue))
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_one_positive_is_moco_s_cross_entropy() -> None:
     query, key, queue = unit(16, 32, seed=0), unit(16, 32, seed=1), unit(100, 32, seed=2)
     logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], dim=1) / 0.2

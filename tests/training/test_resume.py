@@ -27,7 +27,7 @@ def start(out: Path, *more: str, start_new_session: bool = False) -> "subprocess
 
 
 def wait_for(process: "subprocess.Popen[str]", out: Path, name: str) -> None:
-    for _ in range(6000):
+    for _ in range(18_000):
         if (out / "checkpoints" / name).exists():
             return
         assert process.poll() is None, process.stderr.read() if process.stderr else ""

@@ -80,7 +80,11 @@ def pretrain(config: PretrainConfig, resume: str | None = None, overwrite: bool 
         _warn_about_queue(queue_length(config, images), images, config)
         _warn_about_neighbors(config)
         training = Pretraining(config, data, run)
-        facts = {"images": images, "device": str(training.device), "precision": training.fabric.strategy.precision.precision}
+        facts = {
+            "images": images,
+            "device": str(training.device),
+            "precision": training.fabric.strategy.precision.precision,
+        }
         if resume:
             training.resume()
         else:

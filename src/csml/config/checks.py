@@ -153,6 +153,7 @@ def _check_contrast(settings: ContrastConfig) -> None:
     _require(0 <= settings.momentum < 1, "contrast.momentum", f"at least 0 and below 1, not {settings.momentum:g}")
     length = settings.queue_length
     _require(length is None or length >= 1, "contrast.queue_length", f"at least 1, not {length}")
+    _require(settings.loss_chunk >= 1, "contrast.loss_chunk", f"at least 1, not {settings.loss_chunk}")
     _require(settings.bn_splits >= 1, "contrast.bn_splits", f"at least 1, not {settings.bn_splits}")
 
 

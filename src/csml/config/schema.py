@@ -116,6 +116,8 @@ class ContrastConfig:
     queue_length: int | None = None
     """N, negatives per level. By default an eighth of the data as a power of two, 256 to 65 536, at most half the data.
     As long as the data set is too long: an image's own past key becomes its negative."""
+    loss_chunk: int = 16384
+    """Negatives that the loss looks at at once. Lower it if a long queue runs out of memory; the result is the same."""
     enqueue: Literal["anchor", "all"] = "anchor"
     """Which keys enter the queue: the anchors' only, or the neighbours' as well."""
     mask_known: bool = False

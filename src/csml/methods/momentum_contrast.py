@@ -46,13 +46,14 @@ class MomentumContrast(nn.Module):
         positives = {s: torch.stack([k[s] for k in keys.values()]) for s in self.stages}  # {stage: (P, B, D)}
         negatives = {s: self.queue.keys(s) for s in self.stages}  # {stage: (N, D)}
 
+        tau = self.config.temperature
         terms: list[Tensor] = []
         metrics: dict[str, Tensor] = {}
         for name, images in views.queries.items():
             query = self.query_encoder(images)  # {stage: (B, D)}
             weights = views.weights[name].to(images.device, non_blocking=True)  # (P,) or (P, B)
             for s in self.stages:
-                result = info_nce(query[s], positives[s], weights, negatives[s], self.config.temperature, ignore)
+                result = info_nce(query[s], positives[s], weights, negatives[s], tau, ignore, self.config.loss_chunk)
                 terms.append(result.loss.mean())
                 metrics[f"loss/stage{s}/{name}"] = terms[-1].detach()
                 if name == "a":  # beside its own key: what MoCo's logs show
