@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from PIL import Image
 
 settings.register_profile("csml", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("csml")
@@ -39,6 +41,15 @@ def csml(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     command = [sys.executable, "-m", "csml", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload]
+
+
+def noise_photos(folder: Path, count: int, suffix: str = ".png") -> None:
+    """Readable pictures with nothing on them, 00.png, 01.png, …"""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        picture = Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8))
+        picture.save(folder / f"{i:02d}{suffix}")
 
 
 @pytest.fixture(scope="session")

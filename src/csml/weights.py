@@ -1,12 +1,14 @@
 """Backbones in and out of files: ours as safetensors, anyone's state dict, without executing pickled code."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torchvision.models.resnet import ResNet
 
@@ -45,8 +47,8 @@ def load_backbone(path: str | Path) -> ResNet:
 
     The network is torchvision's, under torchvision's names, with `fc` replaced by the identity.
     """
-    state, facts = _read(Path(path).expanduser())
-    state = _strip_prefix(state)
+    facts = weight_facts(path)
+    state = _strip_prefix(_read(_file(path)))
     name = facts.get("backbone") or _recognise(state, path)
     small = facts["small_images"] if facts else state["conv1.weight"].shape[-1] == 3
     net = build_backbone(name, small)
@@ -61,29 +63,41 @@ def load_backbone(path: str | Path) -> ResNet:
 
 
 def weight_facts(path: str | Path) -> dict[str, Any]:
-    """How a file of ours wants to be fed (size, eval_crop, …); empty for others' files."""
-    return _read(Path(path).expanduser())[1]
+    """How a file of ours wants to be fed (size, eval_crop, …); empty for others' files. Reads no weights."""
+    file = _file(path)
+    if file.suffix != ".safetensors":
+        return {}
+    with _as_weights(file), safe_open(file, framework="pt") as opened:
+        return json.loads((opened.metadata() or {}).get("csml", "{}"))
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _file(path: str | Path) -> Path:
+    path = Path(path).expanduser()
     if path.is_dir():
         path = path / "backbone.safetensors"
     if not path.exists():
         raise CsmlError(f"there are no weights at {path}; give a run directory or a weight file")
+    return path
+
+
+@contextlib.contextmanager
+def _as_weights(path: Path) -> Iterator[None]:
+    """Turns whatever a broken file raises into one line."""
     try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                facts = json.loads((file.metadata() or {}).get("csml", "{}"))
-                return {key: file.get_tensor(key) for key in file.keys()}, facts  # noqa: SIM118, it is no dict
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        yield
     except Exception as error:
         raise CsmlError(f"{path} cannot be read as weights ({str(error).splitlines()[0]})") from error
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    with _as_weights(path):
+        loaded = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     for key in _NESTED:
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]
     if not isinstance(loaded, dict):
         raise CsmlError(f"{path} holds a {type(loaded).__name__}, not a dictionary of weights")
-    return {key: value for key, value in loaded.items() if isinstance(value, Tensor)}, {}
+    return {key: value for key, value in loaded.items() if isinstance(value, Tensor)}
 
 
 def _strip_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
 
 import csml as package
-from conftest import SMALL_RUN, csml
+from conftest import SMALL_RUN, csml, noise_photos
 from csml.cli.pretrain import parse
 from csml.config.schema import ImagesConfig
 from csml.data import open_data
@@ -108,11 +107,8 @@ def test_a_non_finite_loss_stops_with_its_cause_and_keeps_the_last_good_checkpoi
 
 def test_files_unreadable_in_the_held_out_fifth_are_judged_by_the_whole(tmp_path: Path) -> None:
     folder = tmp_path / "photos"
-    rng = np.random.default_rng(0)
     for name in ("a", "b"):
-        (folder / name).mkdir(parents=True)
-        for i in range(50):
-            Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(folder / name / f"{i:02d}.png")
+        noise_photos(folder / name, 50)
     val = open_data(str(folder), ImagesConfig()).val
     assert val is not None
     for held_out in range(2):  # 2 of 20 held out, 2 of 100 in all
@@ -136,10 +132,7 @@ def test_the_loss_falls_and_nothing_collapses(tmp_path: Path) -> None:
 
 def test_one_unreadable_file_is_named_and_skipped_and_many_stop_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "photos"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for i in range(40):
-        Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(folder / f"{i:02d}.jpg")
+    noise_photos(folder, 40, ".jpg")
     (folder / "07.jpg").write_bytes(b"broken")
     words = [*SMALL_RUN, "--data", str(folder), "--batch_size", "16", "--epochs", "2", "--contrast.queue_length", "16"]
     out = tmp_path / "run"

@@ -8,12 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from conftest import SMALL_RUN, csml
+from conftest import SMALL_RUN, csml, noise_photos
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint
 from csml.training.metrics import read_metrics
 
@@ -104,10 +102,7 @@ def test_a_polite_signal_saves_and_names_the_command_that_continues(
 def test_a_signal_to_the_whole_group_reaches_the_workers_too_and_still_saves(tmp_path: Path) -> None:
     """Ctrl-C and a cluster's scheduler signal every process of the run."""
     photos = tmp_path / "photos"
-    photos.mkdir()
-    rng = np.random.default_rng(0)
-    for i in range(300):
-        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photos / f"{i:03d}.png")
+    noise_photos(photos, 300)
     out = tmp_path / "run"
     more = ["--data", str(photos), "--images.workers", "1", "--epochs", "50"]
     process = start(out, *more, start_new_session=True)

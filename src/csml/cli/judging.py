@@ -11,6 +11,7 @@ from csml.config.protocols import KnnConfig, LinearConfig
 from csml.data.images import Images
 from csml.data.open import open_data
 from csml.errors import CsmlError
+from csml.weights import weight_facts
 
 _INHERITED = ("data", "images.", "hardware.")
 C = TypeVar("C", KnnConfig, LinearConfig)
@@ -58,8 +59,6 @@ def _parser(command: str, schema: type[Any], summary: str, flags: tuple[str, ...
 
 def _trained_with(weights: Path) -> dict[str, Any]:
     """Data, image and hardware settings of the run they belong to, or what a weight file of ours says of itself."""
-    from csml.weights import weight_facts
-
     weights = weights.expanduser()
     config = weights / "config.yaml"
     if config.exists():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from csml.data.cache import atomic_write, cache_dir
+from csml.data.cache import atomic_write, cache_dir, save_array
 from csml.data.images import ArrayImages
 
 
@@ -32,9 +32,8 @@ def cached_arrays(name: str, make: Callable[[], dict[str, Arrays]], parts: tuple
 
 
 def _save(folder: Path, part: str, arrays: Arrays) -> None:
-    for kind, array in (("pixels", arrays.pixels), ("labels", arrays.labels)):
-        with atomic_write(folder / f"{part}-{kind}.npy") as temporary, temporary.open("wb") as file:
-            np.save(file, array)
+    save_array(folder / f"{part}-pixels.npy", arrays.pixels)
+    save_array(folder / f"{part}-labels.npy", arrays.labels)
     # Written last: a part whose class names are there is whole.
     with atomic_write(folder / f"{part}.json") as temporary:
         temporary.write_text(json.dumps({"classes": arrays.classes}))

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 
 def cache_dir() -> Path:
     """`$CSML_CACHE`, else `$XDG_CACHE_HOME/csml`, else `~/.cache/csml`."""
@@ -35,6 +37,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Write a .npy file that can be memory-mapped."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array)
 
 
 def _umask() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from csml.data.cache import atomic_write, cache_dir, cache_key
+from csml.data.cache import atomic_write, cache_dir, cache_key, save_array
 from csml.data.decode import EXTENSIONS
 from csml.errors import CsmlError
 
@@ -103,13 +103,8 @@ def _write_index(root: Path, store: Path) -> None:
     paths.sort()
     lengths = np.fromiter((len(path) for path in paths), dtype=np.int64, count=len(paths))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    _save(store / "paths.npy", np.frombuffer(b"".join(paths), dtype=np.uint8))
-    _save(store / "offsets.npy", offsets)
+    save_array(store / "paths.npy", np.frombuffer(b"".join(paths), dtype=np.uint8))
+    save_array(store / "offsets.npy", offsets)
     # Written last: while it is missing or old, the index is made again.
     with atomic_write(store / "folders.npz") as temporary, temporary.open("wb") as file:
         np.savez(file, folders=np.array(folders, dtype=np.bytes_), times=np.array(times, dtype=np.int64))
-
-
-def _save(path: Path, array: np.ndarray) -> None:
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        np.save(file, array)

@@ -33,16 +33,18 @@ def generator_for(*key: int) -> torch.Generator:
 def epoch_batches(images: int, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
     """Every id once, shuffled, in batches; the last one is shorter, but never a single image BatchNorm cannot take."""
     order = torch.randperm(images, generator=generator_for(seed, epoch)).numpy()
-    starts = list(range(0, images, batch_size))
-    if len(starts) > 1 and images - starts[-1] == 1:
-        starts.pop()
+    starts = _batch_starts(images, batch_size)
     return [order[start:end] for start, end in zip(starts, [*starts[1:], images], strict=True)]
 
 
 def steps_per_epoch(images: int, batch_size: int) -> int:
     """The number of batches `epoch_batches` makes."""
-    steps = -(-images // batch_size)
-    return steps - 1 if steps > 1 and images % batch_size == 1 else steps
+    return len(_batch_starts(images, batch_size))
+
+
+def _batch_starts(images: int, batch_size: int) -> list[int]:
+    starts = list(range(0, images, batch_size))
+    return starts[:-1] if len(starts) > 1 and images - starts[-1] == 1 else starts
 
 
 def plan_batch(anchors: np.ndarray, omega: np.ndarray | None, views: int, generator: torch.Generator) -> BatchPlan:

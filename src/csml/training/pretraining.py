@@ -84,8 +84,8 @@ class Pretraining:
             while self.epoch < self.config.epochs:
                 self._refresh_neighbors()
                 self._train_epoch(signals)
-                record = self._close_epoch()
                 self._require_finite_weights()
+                record = self._close_epoch()
                 writer.write(record)
                 save_backbone(self.run.backbone, self.method.query_encoder.backbone, self.config)
                 log.info(_summary(record, self.config.epochs))
