@@ -51,3 +51,33 @@ def test_all_layers_are_replaced_and_weights_keep_their_names() -> None:
     after = net.state_dict()
     assert list(after) == list(before)
     assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_gradients_are_those_of_plain_batchnorms_on_the_parts(channels_last: bool) -> None:
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    split, plain = SplitBatchNorm2d(4, 3, eps=1e-5, momentum=0.1).double(), nn.BatchNorm2d(4).double()
+    for norm in (split, plain):
+        with torch.no_grad():
+            norm.weight.copy_(torch.tensor([1.0, 0.5, -2.0, 3.0]))
+    x = torch.randn(11, 4, 5, 5, dtype=torch.float64)
+    ours = x.clone(memory_format=layout).requires_grad_()
+    theirs = x.clone().requires_grad_()
+    weigh = torch.randn_like(x)
+    (split(ours) * weigh).sum().backward()
+    (torch.cat([plain(part) for part in theirs.tensor_split(3)]) * weigh).sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(split.weight.grad, plain.weight.grad)
+    torch.testing.assert_close(split.bias.grad, plain.bias.grad)
+
+
+def test_half_precision_activations_are_normalised_with_full_precision_weights() -> None:
+    split = SplitBatchNorm2d(4, 2, eps=1e-5, momentum=0.1)
+    x = torch.randn(8, 4, 5, 5)
+    half = x.bfloat16().requires_grad_()
+    out = split(half)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), split(x), atol=0.03, rtol=0.03)
+    out.float().square().sum().backward()
+    assert half.grad is not None and half.grad.dtype == torch.bfloat16
+    assert split.weight.grad is not None and split.weight.grad.dtype == torch.float32

@@ -1,8 +1,11 @@
 """BatchNorm over sub-batches, which stops MoCo from cheating through batch statistics on one device (METHOD §7)."""
 
+from typing import Any
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+_norm, _norm_backward = torch.ops.aten.native_batch_norm, torch.ops.aten.native_batch_norm_backward
 
 
 class SplitBatchNorm2d(nn.BatchNorm2d):
@@ -22,18 +25,51 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
             return super().forward(input)
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         assert self.momentum is not None
-        means = self.running_mean.new_zeros(splits, self.num_features)  # (S, C)
-        variances = torch.ones_like(means)  # (S, C)
-        parts = [
-            # momentum 1 leaves the sub-batch's own mean and unbiased variance in the row
-            F.batch_norm(part, mean, variance, self.weight, self.bias, training=True, momentum=1.0, eps=self.eps)
-            for part, mean, variance in zip(input.tensor_split(splits), means, variances, strict=True)
-        ]
+        output, means, variances = _SplitNorm.apply(input, self.weight, self.bias, splits, self.eps)
         with torch.no_grad():
             self.running_mean.lerp_(means.mean(0), self.momentum)
             self.running_var.lerp_(variances.mean(0), self.momentum)
             self.num_batches_tracked.add_(1)
-        return torch.cat(parts)
+        return output
+
+
+class _SplitNorm(torch.autograd.Function):
+    """Normalised sub-batches written side by side into one tensor: splitting and joining would copy it twice."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, weight: Tensor, bias: Tensor, splits: int, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        output = torch.empty_like(input)
+        means = weight.new_zeros(splits, input.shape[1])  # (S, C)
+        inverse_stds, variances, own_means = torch.zeros_like(means), torch.ones_like(means), torch.zeros_like(means)
+        parts = zip(input.tensor_split(splits), output.tensor_split(splits), strict=True)
+        for s, (x, y) in enumerate(parts):
+            # momentum 1 leaves the sub-batch's own mean and unbiased variance where the running ones are expected
+            _norm.out(
+                x, weight, bias, own_means[s], variances[s], True, 1.0, eps,
+                out=y, save_mean=means[s], save_invstd=inverse_stds[s],
+            )  # fmt: skip
+        ctx.save_for_backward(input, weight, means, inverse_stds)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(own_means, variances)
+        return output, own_means, variances
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        input, weight, means, inverse_stds = ctx.saved_tensors
+        splits = len(means)
+        input_gradient = torch.empty_like(input)
+        sums = torch.zeros(2, len(weight), dtype=weight.dtype, device=weight.device)
+        parts = zip(*(t.tensor_split(splits) for t in (gradients[0], input, input_gradient)), strict=True)
+        for s, (gradient, x, into) in enumerate(parts):
+            of_input, of_weight, of_bias = _norm_backward(
+                gradient, x, weight, None, None, means[s], inverse_stds[s], True, ctx.eps, [True, True, True]
+            )
+            into.copy_(of_input)
+            sums[0] += of_weight
+            sums[1] += of_bias
+        return input_gradient, sums[0], sums[1], None, None
 
 
 def split_batchnorm(module: nn.Module, splits: int) -> None:
