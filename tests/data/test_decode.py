@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from csml.data.decode import DecodeError, read_rgb, to_rgb
+from csml.data.decode import DecodeError, Picture, read_rgb, to_rgb
 
 
 def colour_picture() -> Image.Image:
@@ -132,3 +132,21 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     colour_picture().save(tmp_path / "a.png")
     with pytest.raises(DecodeError, match=r"a\.png"):
         read_rgb(tmp_path / "a.png")
+
+
+def test_a_large_jpeg_is_decoded_smaller_when_little_of_it_is_needed(tmp_path: Path) -> None:
+    row = np.linspace(0, 255, 800, dtype=np.uint8)
+    picture = Image.fromarray(np.stack([np.tile(row, (600, 1))] * 3, axis=2))
+    picture.save(tmp_path / "large.jpg", quality=95)
+    opened = Picture(tmp_path / "large.jpg")
+    assert (opened.height, opened.width) == (600, 800)
+    assert opened.rgb(shrink=4).size == (200, 150)
+
+
+def test_the_size_is_known_before_decoding_and_is_that_of_the_upright_picture(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    Image.new("RGB", (30, 20)).save(tmp_path / "turned.jpg", exif=exif)
+    opened = Picture(tmp_path / "turned.jpg")
+    assert (opened.height, opened.width) == (30, 20)
+    assert opened.rgb().size == (20, 30)

@@ -139,3 +139,20 @@ def test_failures_are_named_once_and_tolerated_up_to_a_share(caplog: pytest.LogC
     ]
     with pytest.raises(CsmlError, match=r"3 of 100 .* --images\.max_failed"):
         failures.add([9])
+
+
+def test_a_crop_of_a_large_jpeg_shows_what_a_full_decode_shows(tmp_path: Path) -> None:
+    """Large photos are decoded at a fraction of their size; turned ones too."""
+    y, x = np.mgrid[0:900, 0:1200]
+    waves = 128 + 100 * np.stack([np.sin(x / 90), np.cos(y / 70), np.sin((x + y) / 110)], axis=2)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(waves.astype(np.uint8)).save(tmp_path / "large.jpg", quality=95, exif=exif)
+    images = open_data(str(tmp_path), ImagesConfig(labels="none")).train
+    box = [100, 60, 800, 640]  # top, left, height, width of the upright picture
+    (crop,), good = images.cut(np.array([0]), [(lambda rows, sizes: torch.tensor([box]), 64)])
+    part = images.read(0).crop((60, 100, 700, 900)).resize((64, 64), Image.Resampling.BILINEAR)
+    assert good.all()
+    difference = crop[0].permute(1, 2, 0).float() - torch.from_numpy(np.asarray(part).astype(np.float32))
+    assert difference.abs().max() < 8
+    assert difference.abs().mean() < 1

@@ -1,6 +1,8 @@
 """Any image file to upright 8-bit RGB."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -8,26 +10,59 @@ from PIL import Image, ImageOps
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"})
 
+_ORIENTATION, _QUARTER_TURNS = 0x0112, (5, 6, 7, 8)
+"""EXIF's tag, and its values that swap height and width."""
+
 
 class DecodeError(Exception):
     """A file is not a picture that can be read."""
 
 
-def read_rgb(path: str | Path) -> Image.Image:
-    """Decode a file, whatever its name says its format is, to an RGB picture the right way up.
+class Picture:
+    """A file that was opened, whatever its name says its format is, but not decoded yet.
 
     Raises:
-        DecodeError: the file is missing, broken, cut short or suspiciously large.
+        DecodeError: the file is missing or no picture, or suspiciously large.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                image.load()
-                return to_rgb(ImageOps.exif_transpose(image))
-    except Exception as error:  # damaged files raise whatever their decoder stumbles over
-        raise DecodeError(f"{path}: {error or type(error).__name__}") from error
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        with self._as_decode_error():
+            self._image: Image.Image = Image.open(path)
+            turned = self._image.getexif().get(_ORIENTATION) in _QUARTER_TURNS
+            width, height = self._image.size
+            self.height, self.width = (width, height) if turned else (height, width)
+
+    def rgb(self, shrink: int = 1) -> Image.Image:
+        """Decode to an RGB picture the right way up, and close the file.
+
+        Args:
+            shrink: a JPEG may come out up to this many times smaller, which is faster; the size of what is returned
+                tells by how much it was.
+
+        Raises:
+            DecodeError: the file is broken or cut short.
+        """
+        with self._as_decode_error(), self._image as image:
+            if shrink > 1:
+                image.draft("RGB", (image.width // shrink, image.height // shrink))
+            image.load()
+            return to_rgb(ImageOps.exif_transpose(image))
+
+    @contextmanager
+    def _as_decode_error(self) -> Iterator[None]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                yield
+        except Exception as error:  # damaged files raise whatever their decoder stumbles over
+            raise DecodeError(f"{self.path}: {error or type(error).__name__}") from error
+
+
+def read_rgb(path: str | Path) -> Image.Image:
+    """The whole file as an RGB picture the right way up; DecodeError if that cannot be."""
+    return Picture(path).rgb()
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
