@@ -38,6 +38,12 @@ def refused(*words: str) -> str:
         (["--model.stages", "4"], "model.stages", "[3, 4]"),
         (["--hardware.threads", "0"], "hardware.threads", "at least 1"),
         (["--neighbors.k", "-1"], "neighbors.k", "0 or more"),
+        (["--neighbors.recall", "0"], "neighbors.recall", "above 0"),
+        (
+            ["--neighbors.features", "online", "--neighbors.warmup_epochs", "0"],
+            "neighbors.features",
+            "--neighbors.warmup_epochs 1",
+        ),
         (["--neighbors.refresh_every", "0"], "neighbors.refresh_every", "at least 1"),
         (["--contrast.temperature", "0"], "contrast.temperature", "above 0"),
         (["--contrast.momentum", "1.0"], "contrast.momentum", "below 1"),

@@ -81,3 +81,18 @@ def test_half_precision_activations_are_normalised_with_full_precision_weights()
     out.float().square().sum().backward()
     assert half.grad is not None and half.grad.dtype == torch.bfloat16
     assert split.weight.grad is not None and split.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("batch", [12, 11])
+def test_compiled_it_computes_the_same(batch: int) -> None:
+    """`eager` runs what dynamo traced: the formula where sub-batches are equal, the usual way where they are not."""
+    ours, theirs = (SplitBatchNorm2d(4, 3, eps=1e-5, momentum=0.1) for _ in range(2))
+    x = torch.randn(batch, 4, 5, 5)
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, expected = torch.compile(ours, backend="eager")(a), theirs(b)
+    torch.testing.assert_close(out, expected)
+    out.pow(3).sum().backward()
+    expected.pow(3).sum().backward()
+    torch.testing.assert_close(a.grad, b.grad, atol=1e-4, rtol=1e-4)
+    for name, value in ours.state_dict().items():
+        torch.testing.assert_close(value, theirs.state_dict()[name])

@@ -29,7 +29,7 @@ def test_turnover_is_the_share_of_new_neighbors_whatever_their_order() -> None:
 
 def test_unreadable_images_are_nobody_s_neighbor_and_their_own() -> None:
     features = torch.tensor([[1.0, 0.1], [0.0, 0.0], [1.0, 0.2], [1.0, 0.3]])
-    omega = search_omega(features, torch.tensor([True, False, True, True]), k=2, epoch=3)
+    omega = search_omega(features, torch.tensor([True, False, True, True]), k=2, epoch=3, recall=1.0)
     assert omega.indices[1].tolist() == [1, 1]
     assert 1 not in omega.indices[[0, 2, 3]]
     assert omega.indices[0].tolist() == [2, 3]
@@ -37,7 +37,7 @@ def test_unreadable_images_are_nobody_s_neighbor_and_their_own() -> None:
 
 def test_more_neighbors_than_readable_images_is_an_error_that_names_the_key() -> None:
     with pytest.raises(CsmlError, match=r"neighbors\.k: less than the 2 images"):
-        search_omega(torch.rand(3, 2), torch.tensor([True, False, True]), k=2, epoch=0)
+        search_omega(torch.rand(3, 2), torch.tensor([True, False, True]), k=2, epoch=0, recall=1.0)
 
 
 def test_saved_omega_can_be_read_with_numpy(tmp_path: Path) -> None:

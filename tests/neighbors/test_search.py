@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csml.neighbors import nearest, search, top_k
+from csml.neighbors import coarse, nearest, scan, search, top_k
 
 
 def brute_force(features: np.ndarray, k: int) -> list[list[float]]:
@@ -52,11 +52,52 @@ def test_equal_to_faiss() -> None:
     np.testing.assert_allclose(ours_similarities.numpy(), similarities[:, 1:], atol=1e-5)
 
 
-def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    features = torch.randn(97, 8, generator=torch.Generator().manual_seed(0))
+def test_blocks_and_tiles_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
     whole = top_k(features, 5)
-    monkeypatch.setattr(search, "_BLOCK_ENTRIES", 500)
+    monkeypatch.setattr(scan, "_MOST_ROWS", 7)
+    monkeypatch.setattr(scan, "_TILE", 128)
     torch.testing.assert_close(top_k(features, 5), whole)
+
+
+def features_of_an_untrained_network(rows: int, dim: int) -> torch.Tensor:
+    """Overlapping clusters far from the origin: mean cosine above 0.9, variance falling as 1 / i."""
+    generator = torch.Generator().manual_seed(0)
+    deviation = torch.arange(1, dim + 1) ** -0.5
+    clusters = torch.randn(20, dim, generator=generator)[torch.randint(20, (rows,), generator=generator)]
+    return 1.0 + 0.8 * deviation * (torch.randn(rows, dim, generator=generator) + 0.5 * clusters)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+@pytest.mark.parametrize("code", [torch.int8, torch.float16, torch.float32])
+def test_candidates_find_the_neighbors_of_nearly_parallel_vectors(
+    code: torch.dtype, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SMALL", 1000)
+    monkeypatch.setattr(coarse, "_code_type", lambda device: code)
+    features = features_of_an_untrained_network(3000, 96).to(kind)
+    unit = F.normalize(features.float(), dim=1)
+    assert float(unit.mean(0).square().sum()) > 0.9
+    exact, exact_similarities = top_k(features, 10)
+    found, similarities = top_k(features, 10, recall=0.99)
+    shared = (found[:, :, None] == exact[:, None, :]).any(dim=1)
+    assert shared.float().mean() > 0.98
+    assert not (found == torch.arange(3000)[:, None]).any()
+    torch.testing.assert_close(similarities, (unit[:, None] * unit[found]).sum(2), atol=1e-5, rtol=0)
+    assert (similarities <= exact_similarities + 1e-5).all()
+
+
+def test_more_dimensions_are_taken_until_the_recall_is_reached(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(search, "SMALL", 1000)
+    caplog.set_level("INFO")
+    top_k(features_of_an_untrained_network(3000, 300), 10, recall=0.5)
+    top_k(torch.randn(3000, 300, generator=torch.Generator().manual_seed(0)), 10, recall=0.999)  # nothing to leave out
+    easy, hard = caplog.messages
+    assert "from 64 of 300 dimensions" in easy
+    assert int(hard.split("from ")[1].split()[0]) > 128
+    assert float(hard.split("recall ")[1].split()[0]) >= 0.999
 
 
 def test_length_of_a_vector_does_not_matter() -> None:

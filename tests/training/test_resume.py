@@ -82,6 +82,20 @@ def test_sigkill_in_the_middle_of_an_epoch_changes_nothing(tmp_path: Path, undis
     assert_runs_equal(out, undisturbed)
 
 
+def test_the_online_bank_survives_a_kill(tmp_path: Path) -> None:
+    online = ["--neighbors.features", "online"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert csml("pretrain", *SMALL_RUN, *OFTEN, *online, "--out", str(whole)).returncode == 0
+    process = start(killed, *online)
+    wait_for(process, killed, "epoch-0000-step-000002.pt")  # the bank is half full
+    process.kill()
+    process.wait()
+    resumed = csml("pretrain", "--resume", str(killed))
+    assert resumed.returncode == 0, resumed.stderr
+    assert_runs_equal(killed, whole)
+    assert read_metrics(whole / "metrics.jsonl")[-1]["omega/purity"] > 0.1
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_polite_signal_saves_and_names_the_command_that_continues(
     tmp_path: Path, undisturbed: Path, number: signal.Signals

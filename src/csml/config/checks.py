@@ -127,6 +127,12 @@ def _check_views(config: PretrainConfig) -> None:
     _require(views.mix_alpha > 0, "views.mix_alpha", f"above 0, not {views.mix_alpha:g}")
     _require(neighbors.k >= 0, "neighbors.k", f"0 or more, not {neighbors.k}")
     _require(neighbors.refresh_every >= 1, "neighbors.refresh_every", f"at least 1, not {neighbors.refresh_every}")
+    _require(0 < neighbors.recall <= 1, "neighbors.recall", f"above 0 and at most 1, not {neighbors.recall:g}")
+    _require(
+        neighbors.features == "pass" or neighbors.warmup_epochs >= 1,
+        "neighbors.features",
+        "online needs an epoch of keys before the first search; give --neighbors.warmup_epochs 1 or more, or pass",
+    )
     _require(neighbors.warmup_epochs >= 0, "neighbors.warmup_epochs", f"0 or more, not {neighbors.warmup_epochs}")
 
 

@@ -85,8 +85,14 @@ class NeighborsConfig:
     warmup_epochs: int = 10
     """Epochs before the first search; until then x_p is another view of the anchor.
     Raise it if the logged purity or the 20-NN is still low when the first search comes."""
+    features: Literal["pass", "online"] = "pass"
+    """pass: pooled features of every image by an extra pass over the data. online: the keys that training has made
+    during the last epoch, at no cost, but of random crops and up to an epoch old."""
     encoder: Literal["query", "key"] = "query"
-    """The encoder that makes the features (authors' code: key)."""
+    """The encoder that makes the features of a pass (authors' code: key)."""
+    recall: float = 0.99
+    """Share of the true neighbours that the search must find among more than 16 384 images; measured on a sample and
+    logged. 1: exact, in float32, several times slower."""
 
 
 @dataclass
@@ -177,6 +183,9 @@ class HardwareConfig:
     """auto is bf16-mixed where the device computes it natively, else 32-true."""
     channels_last: bool = True
     """Memory layout that fast convolutions want."""
+    compile: bool = False
+    """Compile the encoders with torch.compile: about a minute at the start and after a resume, faster steps then.
+    Needs a C++ compiler on a CPU."""
     threads: int | None = None
     """CPU threads; by default all cores, less one for each worker where the CPU itself trains."""
 

@@ -24,12 +24,13 @@ class Omega:
     """epochs of training behind it"""
 
 
-def search_omega(features: Tensor, good: Tensor, k: int, epoch: int) -> Omega:
+def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: float) -> Omega:
     """Neighbours among the images that could be read: features `(N, C)` on any device, good `(N,)` on the CPU."""
     ids = good.nonzero()[:, 0]  # (G,)
     if k >= len(ids):
         raise CsmlError(f"neighbors.k: less than the {len(ids)} images that can be read, not {k}")
-    found, similarity = (result.cpu() for result in top_k(features[ids.to(features.device)], k))
+    readable = features if len(ids) == len(features) else features[ids.to(features.device)]  # a copy only if it must be
+    found, similarity = (result.cpu() for result in top_k(readable, k, recall))
     indices = torch.arange(len(good))[:, None].repeat(1, k)
     similarities = torch.ones(len(good), k)
     indices[ids], similarities[ids] = ids[found], similarity

@@ -1,15 +1,29 @@
-"""Exact cosine search in blocks, so that memory does not grow with N²."""
+"""Cosine neighbours in bounded memory: exactly, or by candidates whose recall is measured on the data at hand."""
+
+import logging
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_BLOCK_ENTRIES = 1 << 25
-"""Similarities held at once: 128 MB."""
+from csml.neighbors.coarse import Coarse, principal_directions
+from csml.neighbors.scan import best_columns, blocks
+from csml.progress import watched
+
+log = logging.getLogger("csml")
+
+SMALL = 16_384
+"""Rows up to which an exact search is so quick that candidates would not pay."""
+_PROBES = 512
+"""Rows on which the recall is measured."""
+_DIMS = (64, 128, 256, 512, 1024, 2048)
+_MOST_CANDIDATES = 128
+_RANKED_AT_ONCE = 32
+"""Queries whose candidates are looked up at once: 32 MB for 128 candidates of 2048 dimensions."""
 
 
 def nearest(queries: Tensor, database: Tensor, k: int, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The k database rows most similar to each query.
+    """The k database rows most similar to each query, in float32.
 
     Args:
         queries: `(Q, D)`.
@@ -23,31 +37,106 @@ def nearest(queries: Tensor, database: Tensor, k: int, exclude: Tensor | None = 
     available = len(database) - (exclude is not None)
     if not 0 <= k <= available:
         raise ValueError(f"k = {k} neighbours were asked for, but there are only {available}")
-    same = queries is database
-    queries = F.normalize(queries.float(), dim=1)
-    database = queries if same else F.normalize(database.float(), dim=1)
-    rows = max(1, _BLOCK_ENTRIES // max(1, len(database)))
+    database = F.normalize(database.float(), dim=1)
     indices = torch.empty(len(queries), k, dtype=torch.long, device=queries.device)
     similarities = torch.empty(len(queries), k, device=queries.device)
-    for start in range(0, len(queries), rows):
-        block = slice(start, start + rows)
-        similarity = torch.einsum("qd,nd->qn", queries[block], database)  # (rows, N)
+    for block in blocks(len(queries), len(database)):
+        query = F.normalize(queries[block].float(), dim=1)
+        similarity, found = best_columns(query, database, k + (exclude is not None))
         if exclude is not None:
-            similarity.scatter_(1, exclude[block, None], float("-inf"))
-        similarities[block], indices[block] = similarity.topk(k, dim=1)
+            similarity, found = _without(exclude[block], similarity, found)
+        similarities[block], indices[block] = similarity, found
     return indices, similarities
 
 
-def top_k(features: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def top_k(features: Tensor, k: int, recall: float = 1.0) -> tuple[Tensor, Tensor]:
     """The k nearest neighbours of every row among the other rows, by cosine.
 
     A row is excluded by its index, not as "the first hit": where duplicates exist, they are its neighbours.
 
     Args:
-        features: `(N, D)`.
+        features: `(N, D)`, of any floating type.
         k: less than N.
+        recall: share of the true neighbours that has to be found; 1 is an exact search in float32.
 
     Returns:
         indices `(N, k)` int64 and similarities `(N, k)` float32, best first.
     """
-    return nearest(features, features, k, exclude=torch.arange(len(features), device=features.device))
+    own = torch.arange(len(features), device=features.device)
+    if recall >= 1 or len(features) <= SMALL or k == 0:
+        return nearest(features, features, k, exclude=own)
+    probes = own[:: max(1, len(own) // _PROBES)][:_PROBES]
+    truth, _ = _exactly(features, probes, k)
+    coarse, candidates = _cheapest(features, k, recall, probes, truth)
+    inverse_norms = 1 / torch.linalg.vector_norm(features, dim=1, dtype=torch.float32).clamp(min=1e-12)  # (N,)
+    indices = torch.empty(len(own), k, dtype=torch.long, device=own.device)
+    similarities = torch.empty(len(own), k, device=own.device)
+    parts = blocks(len(own), len(own))
+    for block in watched(parts, "neighbours", total=len(parts)):
+        indices[block], similarities[block] = _ranked(features, inverse_norms, own[block], coarse, candidates, k)
+    log.info(
+        "neighbours: %d candidates from %d of %d dimensions, recall %.4f on %d probes",
+        candidates, coarse.codes.shape[1], features.shape[1], _recall(indices[probes], truth), len(probes),
+    )  # fmt: skip
+    return indices, similarities
+
+
+def _cheapest(features: Tensor, k: int, recall: float, probes: Tensor, truth: Tensor) -> tuple[Coarse, int]:
+    """The fewest dimensions, and then the fewest candidates, that find `recall` of the neighbours of the probes."""
+    mean, basis = principal_directions(features)
+    candidates = min(max(_MOST_CANDIDATES, 4 * k), len(features) - 1)
+    for dims in [d for d in _DIMS if d < features.shape[1]] + [features.shape[1]]:
+        coarse = Coarse(basis[:, :dims], mean, features)
+        _, found = best_columns(coarse.encode_queries(features[probes]), coarse.codes, candidates + 1)
+        _, found = _without(probes, torch.zeros_like(found), found)  # (P, C)
+        hit = (found[:, :, None] == truth[:, None, :]).any(dim=2)  # (P, C)
+        by_rank = hit.sum(dim=0).cumsum(0) / truth.numel()  # (C,): recall of so many candidates
+        enough = (by_rank >= recall).nonzero()
+        if len(enough):
+            # A few more than the probes needed: they are a sample.
+            return coarse, min(candidates, max(2 * k, int(enough[0]) + 1 + k))
+    return coarse, candidates
+
+
+def _ranked(
+    features: Tensor, inverse_norms: Tensor, rows: Tensor, coarse: Coarse, candidates: int, k: int
+) -> tuple[Tensor, Tensor]:
+    """Neighbours of the given rows: candidates by codes, ranked by the features themselves."""
+    query = F.normalize(features[rows].float(), dim=1)  # (Q, D)
+    _, found = best_columns(coarse.encode_queries(query), coarse.codes, candidates + 1)  # (Q, C + 1)
+    similarity = torch.empty(found.shape, device=found.device)
+    for start in range(0, len(rows), _RANKED_AT_ONCE):
+        part = slice(start, start + _RANKED_AT_ONCE)
+        close = features.index_select(0, found[part].flatten()).float()  # (q·(C + 1), D)
+        close = close.view(-1, found.shape[1], features.shape[1])  # (q, C + 1, D)
+        similarity[part] = torch.einsum("qd,qcd->qc", query[part], close)
+    similarity *= inverse_norms[found]
+    similarity.masked_fill_(found == rows[:, None], -torch.inf)
+    best, place = similarity.topk(k, dim=1)
+    return found.gather(1, place), best
+
+
+def _exactly(features: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Neighbours of a few rows, without a float32 copy of all."""
+    query = F.normalize(features[rows].float(), dim=1)
+    best = torch.empty(len(rows), 0, device=rows.device)
+    indices = torch.empty(len(rows), 0, dtype=torch.long, device=rows.device)
+    for start in range(0, len(features), SMALL):
+        block = F.normalize(features[start : start + SMALL].float(), dim=1)
+        similarity, found = best_columns(query, block, min(k + 1, len(block)))
+        best, indices = torch.cat([best, similarity], dim=1), torch.cat([indices, found + start], dim=1)
+        best, place = best.topk(min(k + 1, best.shape[1]), dim=1)
+        indices = indices.gather(1, place)
+    return tuple(reversed(_without(rows, best, indices)))  # type: ignore[return-value]
+
+
+def _without(own: Tensor, scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Drop `own` `(Q,)` from each row of `(Q, k + 1)`, or the last where it is not there; best stay first."""
+    late = torch.where(indices == own[:, None], indices.shape[1], torch.arange(indices.shape[1], device=own.device))
+    order = late.argsort(dim=1, stable=True)[:, :-1]  # (Q, k)
+    return scores.gather(1, order), indices.gather(1, order)
+
+
+def _recall(found: Tensor, truth: Tensor) -> float:
+    """Share of `truth` `(P, k)` that is in the same row of `found` `(P, k)`."""
+    return float((found[:, :, None] == truth[:, None, :]).any(dim=1).float().mean())

@@ -18,6 +18,7 @@ from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_p
 from csml.errors import CsmlError
 from csml.evaluation.features import Features, extract_features
 from csml.evaluation.knn import knn_accuracy
+from csml.neighbors.bank import OnlineBank
 from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
 from csml.program import program
 from csml.progress import progress_bar
@@ -53,6 +54,9 @@ class Pretraining:
         self.device = self.fabric.device
         self.method = build_method(config, len(data.train)).to(memory_format=memory_format(config.hardware))
         self.optimizer: torch.optim.Optimizer = build_optimizer(self.method, config)
+        if config.hardware.compile:
+            for encoder in (self.method.query_encoder, self.method.key_encoder):
+                encoder.compile()
         self.step_method, self.optimizer = self.fabric.setup(self.method, self.optimizer)
         self.specs = crop_specs(config)
         self.workers = worker_count(data.train, config.images.workers, self.device.type)
@@ -65,6 +69,8 @@ class Pretraining:
         self.step = 0
         """steps of the current epoch that are complete"""
         self.omega: Omega | None = None
+        online = config.views.cross_sample and config.neighbors.features == "online"
+        self.bank = OnlineBank(len(data.train), config.model.dim, self.device) if online else None
         self.searched: dict[str, Any] = {}
         """what the search before the current epoch, if there was one, found out about Ω"""
         self.means = EpochMeans()
@@ -145,6 +151,9 @@ class Pretraining:
         self._check_finite(result.loss, result.metrics)
         self.fabric.backward(result.loss)
         self.method.after_backward(result)
+        if self.bank is not None:
+            keys, ids = result.entering[0]  # the anchors'
+            self.bank.add(keys[max(keys)], ids)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.means.add(result.metrics, len(batch.anchors))
@@ -187,8 +196,12 @@ class Pretraining:
         due = since >= 0 and since % settings.refresh_every == 0
         if not wanted or not due or (self.omega is not None and self.omega.epoch == self.epoch):
             return
-        features = self._features(self.data.train, settings.encoder)
-        found = search_omega(features.by_stage[4].to(self.device), features.good, settings.k, self.epoch)
+        if self.bank is not None:
+            features, good = self.bank.keys, self.bank.seen.cpu()
+        else:
+            pooled = self._features(self.data.train, settings.encoder)
+            features, good = pooled.by_stage[4].to(self.device), pooled.good
+        found = search_omega(features, good, settings.k, self.epoch, settings.recall)
         self.searched = {"omega/purity": purity(found.indices, self.data.train.labels)}
         if self.omega is not None:
             self.searched["omega/turnover"] = turnover(self.omega.indices, found.indices)
@@ -241,7 +254,9 @@ class Pretraining:
         network = self.method.key_encoder if encoder == "key" else self.method.query_encoder
         # One collection of failures per data set for the whole run, so that a file is named once.
         failures = self._failures_of.setdefault(id(images), Failures(images, self.config.images.max_failed))
-        features = extract_features(network.backbone, images, self.config.images, self.fabric, failures=failures)
+        features = extract_features(
+            network.backbone, images, self.config.images, self.fabric, failures=failures, unit_halves=True
+        )
         if images is self.data.train:
             self._kept = (key, features)
         return features
@@ -274,6 +289,7 @@ class Pretraining:
             "omega": None if omega is None else torch.from_numpy(omega.indices),
             "similarities": None if omega is None else torch.from_numpy(omega.similarities),
             "omega_epoch": -1 if omega is None else omega.epoch,
+            "bank": None if self.bank is None else self.bank.state_dict(),
             "searched": self.searched,
             "means": self.means.state_dict(),
             "seconds": self.seconds,
@@ -290,6 +306,8 @@ class Pretraining:
         self.fabric.strategy.precision.load_state_dict(state["precision"])
         if state["omega"] is not None:
             self.omega = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
+        if self.bank is not None:
+            self.bank.load_state_dict(state["bank"])
         self.searched = state["searched"]
         self.means.load_state_dict(state["means"], self.device)
         self.seconds, self.waited = state["seconds"], state["waited"]
