@@ -62,12 +62,14 @@ def test_an_encoder_gives_one_unit_vector_per_level(stages: tuple[int, ...]) -> 
 
 
 def test_a_companion_head_is_a_bottleneck_with_the_stage_s_channels() -> None:
-    encoder = Encoder(build_backbone("resnet50"), (3, 4), dim=128, hidden=None)
-    convolutions = [m for m in encoder.heads["3"].modules() if isinstance(m, torch.nn.Conv2d)]
-    assert [(c.in_channels, c.out_channels, c.kernel_size[0]) for c in convolutions] == [
-        (1024, 1024, 1),
-        (1024, 1024, 3),
-        (1024, 1024, 1),
-    ]
+    """Shaped as the blocks of its stage are in a ResNet-50."""
+    backbone = build_backbone("resnet50")
+    encoder = Encoder(backbone, (2, 3, 4), dim=128, hidden=None)
+    for stage, block in ((2, backbone.layer2[-1]), (3, backbone.layer3[-1])):
+        ours, theirs = (
+            [tuple(m.weight.shape) for m in part.modules() if isinstance(m, torch.nn.Conv2d)]
+            for part in (encoder.heads[str(stage)], block)
+        )
+        assert ours == theirs
     layers = [m for m in encoder.heads["4"].modules() if isinstance(m, torch.nn.Linear)]
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(2048, 2048), (2048, 128)]

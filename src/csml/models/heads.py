@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchvision.models.resnet import conv1x1, conv3x3
+from torchvision.models.resnet import Bottleneck
 
 
 class ProjectionHead(nn.Module):
@@ -33,26 +33,17 @@ class LastStageHead(nn.Module):
 class CompanionHead(nn.Module):
     """One residual bottleneck, global average pool, then the projection: `(B, C, H, W)` → `(B, D)`.
 
-    The bottleneck takes up what this stage's loss wants differently from the stages above.
+    The bottleneck, as wide as those of the stage in a ResNet-50, takes up what this stage's loss wants differently from
+    the stages above.
     """
 
     def __init__(self, channels: int, hidden: int, dim: int) -> None:
         super().__init__()
-        self.bottleneck = nn.Sequential(
-            conv1x1(channels, channels),
-            nn.BatchNorm2d(channels),
-            nn.ReLU(inplace=True),
-            conv3x3(channels, channels),
-            nn.BatchNorm2d(channels),
-            nn.ReLU(inplace=True),
-            conv1x1(channels, channels),
-            nn.BatchNorm2d(channels),
-        )
+        self.bottleneck = Bottleneck(channels, channels // Bottleneck.expansion)  # 1×1, 3×3, 1×1
         self.projection = ProjectionHead(channels, hidden, dim)
         for module in self.bottleneck.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, fmap: Tensor) -> Tensor:
-        fmap = F.relu(fmap + self.bottleneck(fmap))
-        return self.projection(fmap.mean(dim=(2, 3)))
+        return self.projection(self.bottleneck(fmap).mean(dim=(2, 3)))
