@@ -59,14 +59,7 @@ def info_nce(
     with torch.autocast(query.device.type, enabled=False):
         positive = torch.einsum("bd,pbd->pb", query, positives)  # (P, B)
         # All terms of one query share `pushed`: the pass over the queue is paid once, whatever P.
-        if chunk is None or chunk >= len(negatives):
-            negative = _similarity(query, negatives, ignore)  # (B, N)
-            pushed, hardest = (
-                torch.logsumexp(negative / temperature, dim=1),
-                negative.detach().amax(dim=1),
-            )  # (B,), (B,)
-        else:
-            pushed, hardest = _InChunks.apply(query, negatives, temperature, ignore, chunk)
+        pushed, hardest = _Pushed.apply(query, negatives, temperature, ignore, chunk or len(negatives))  # (B,), (B,)
         # −log(e^p / (e^p + e^pushed)) = softplus(pushed − p)
         terms = F.softplus(pushed - positive / temperature)  # (P, B)
         if weights.dim() == 1:
@@ -75,47 +68,56 @@ def info_nce(
     return InfoNCE(loss, positive.detach(), hardest)
 
 
-def _similarity(query: Tensor, negatives: Tensor, ignore: Tensor | None) -> Tensor:
-    """`(B, D)`, `(n, D)` → `(B, n)`, −∞ where a negative does not count."""
-    similarity = torch.einsum("bd,nd->bn", query, negatives)
-    return similarity if ignore is None else similarity.masked_fill(ignore, float("-inf"))
+class _Pushed(torch.autograd.Function):
+    """logsumexp of the similarities with the negatives over τ, and their maximum, a chunk at a time.
 
-
-class _InChunks(torch.autograd.Function):
-    """logsumexp over the negatives, and their maximum, a chunk at a time; backward makes each chunk again."""
+    The gradient is the softmax times the negatives. The softmax of a single chunk is kept for backward; of several
+    each is made again, which holds memory at O(B · chunk).
+    """
 
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, negatives: Tensor, temperature: float, ignore: Tensor | None, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        pushed = query.new_full((len(query),), float("-inf"))  # (B,)
-        hardest = pushed.clone()  # (B,)
-        for part in _parts(len(negatives), chunk):
-            similarity = _similarity(query, negatives[part], None if ignore is None else ignore[:, part])  # (B, chunk)
-            hardest = torch.maximum(hardest, similarity.amax(dim=1))
-            pushed = torch.logaddexp(pushed, torch.logsumexp(similarity / temperature, dim=1))
-        ctx.save_for_backward(query, negatives, ignore, pushed)
-        ctx.temperature, ctx.chunk = temperature, chunk
+        parts = _parts(len(negatives), chunk)
+        tops, sums = [], []  # per chunk, (B,) each
+        for part in parts:
+            logits = _logits(query, negatives, temperature, ignore, part)  # (B, chunk)
+            top = logits.amax(dim=1)
+            # Where every negative is ignored, −∞ − −∞ would be NaN.
+            share = logits.sub_(top.clamp(min=torch.finfo(top.dtype).min)[:, None]).exp_()
+            tops.append(top)
+            sums.append(share.sum(dim=1))
+        top, total = torch.stack(tops), torch.stack(sums)  # (chunks, B)
+        pushed = torch.logsumexp(top + total.log(), dim=0)  # (B,)
+        hardest = top.amax(dim=0) * temperature  # (B,)
+        kept = share.div_(total[0].clamp(min=torch.finfo(total.dtype).tiny)[:, None]) if len(parts) == 1 else None
+        ctx.save_for_backward(query, negatives, ignore, pushed, kept)
+        ctx.temperature, ctx.parts = temperature, parts
         ctx.mark_non_differentiable(hardest)
         return pushed, hardest
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        query, negatives, ignore, pushed = ctx.saved_tensors
+        query, negatives, ignore, pushed, kept = ctx.saved_tensors
         scale = (gradients[0] / ctx.temperature)[:, None]  # (B, 1)
         query_gradient = torch.zeros_like(query)
         negative_gradient = torch.zeros_like(negatives) if ctx.needs_input_grad[1] else None
-        for part in _parts(len(negatives), ctx.chunk):
-            share = torch.exp(
-                _similarity(query, negatives[part], None) / ctx.temperature - pushed[:, None]
-            )  # (B, chunk)
-            if ignore is not None:
-                share = share.masked_fill(ignore[:, part], 0.0)
-            share = share * scale
-            query_gradient += share @ negatives[part]
+        for part in ctx.parts:
+            share = kept
+            if share is None:
+                logits = _logits(query, negatives, ctx.temperature, ignore, part)  # (B, chunk)
+                share = logits.sub_(pushed.clamp(min=torch.finfo(pushed.dtype).min)[:, None]).exp_()
+            query_gradient.addmm_(share, negatives[part])
             if negative_gradient is not None:
-                negative_gradient[part] = share.T @ query
-        return query_gradient, negative_gradient, None, None, None
+                negative_gradient[part] = share.T @ (query * scale)
+        return query_gradient * scale, negative_gradient, None, None, None
+
+
+def _logits(query: Tensor, negatives: Tensor, temperature: float, ignore: Tensor | None, part: slice) -> Tensor:
+    """`(B, D)`, some of `(N, D)` → their similarities over τ `(B, n)`, −∞ where a negative does not count."""
+    logits = torch.einsum("bd,nd->bn", query / temperature, negatives[part])
+    return logits if ignore is None else logits.masked_fill_(ignore[:, part], -torch.inf)
 
 
 def _parts(length: int, chunk: int) -> list[slice]:

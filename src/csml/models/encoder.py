@@ -17,17 +17,23 @@ class Encoder(nn.Module):
         stages: the levels that carry a loss; 4 gets the projection head, earlier ones a companion head.
         dim: D.
         hidden: width of the MLPs; None means the stage's own number of channels.
+        narrowing: of the bottlenecks in the companion heads.
     """
 
-    def __init__(self, backbone: ResNet, stages: tuple[int, ...], dim: int, hidden: int | None) -> None:
+    def __init__(
+        self, backbone: ResNet, stages: tuple[int, ...], dim: int, hidden: int | None, narrowing: int = 4
+    ) -> None:
         super().__init__()
         channels = stage_channels(backbone)
         self.backbone = backbone
         self.stages = tuple(sorted(stages))
         self.heads = nn.ModuleDict()
         for stage in self.stages:
-            head = LastStageHead if stage == max(channels) else CompanionHead
-            self.heads[str(stage)] = head(channels[stage], hidden or channels[stage], dim)
+            width = hidden or channels[stage]
+            if stage == max(channels):
+                self.heads[str(stage)] = LastStageHead(channels[stage], width, dim)
+            else:
+                self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, narrowing)
 
     def forward(self, images: Tensor) -> dict[int, Tensor]:
         maps = stage_maps(self.backbone, images)

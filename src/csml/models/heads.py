@@ -33,13 +33,14 @@ class LastStageHead(nn.Module):
 class CompanionHead(nn.Module):
     """One residual bottleneck, global average pool, then the projection: `(B, C, H, W)` → `(B, D)`.
 
-    The bottleneck, as wide as those of the stage in a ResNet-50, takes up what this stage's loss wants differently from
-    the stages above.
+    The bottleneck takes up what this stage's loss wants differently from the stages above. It is `narrowing` times
+    narrower inside; 4 makes it the block of this stage of a ResNet-50.
     """
 
-    def __init__(self, channels: int, hidden: int, dim: int) -> None:
+    def __init__(self, channels: int, hidden: int, dim: int, narrowing: int) -> None:
         super().__init__()
-        self.bottleneck = Bottleneck(channels, channels // Bottleneck.expansion)  # 1×1, 3×3, 1×1
+        planes = channels // Bottleneck.expansion
+        self.bottleneck = Bottleneck(channels, planes, base_width=64 * Bottleneck.expansion // narrowing)
         self.projection = ProjectionHead(channels, hidden, dim)
         for module in self.bottleneck.modules():
             if isinstance(module, nn.Conv2d):

@@ -42,35 +42,36 @@ class _SplitNorm(torch.autograd.Function):
         ctx: Any, input: Tensor, weight: Tensor, bias: Tensor, splits: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         output = torch.empty_like(input)
-        means = weight.new_zeros(splits, input.shape[1])  # (S, C)
-        inverse_stds, variances, own_means = torch.zeros_like(means), torch.ones_like(means), torch.zeros_like(means)
-        parts = zip(input.tensor_split(splits), output.tensor_split(splits), strict=True)
-        for s, (x, y) in enumerate(parts):
-            # momentum 1 leaves the sub-batch's own mean and unbiased variance where the running ones are expected
+        means, inverse_stds = weight.new_empty(2, splits, input.shape[1])  # (S, C), (S, C)
+        inputs = input.tensor_split(splits)
+        parts = zip(inputs, output.tensor_split(splits), means.unbind(), inverse_stds.unbind(), strict=True)
+        for x, y, mean, inverse_std in parts:
             _norm.out(
-                x, weight, bias, own_means[s], variances[s], True, 1.0, eps,
-                out=y, save_mean=means[s], save_invstd=inverse_stds[s],
+                x, weight, bias, None, None, True, 0.0, eps, out=y, save_mean=mean, save_invstd=inverse_std
             )  # fmt: skip
         ctx.save_for_backward(input, weight, means, inverse_stds)
         ctx.eps = eps
-        ctx.mark_non_differentiable(own_means, variances)
-        return output, own_means, variances
+        counts = [x.numel() // x.shape[1] for x in inputs]
+        unbias = torch.tensor([n / (n - 1) for n in counts], dtype=weight.dtype).to(weight.device, non_blocking=True)
+        variances = (inverse_stds.pow(-2) - eps) * unbias[:, None]  # (S, C)
+        ctx.mark_non_differentiable(means, variances)
+        return output, means, variances
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         input, weight, means, inverse_stds = ctx.saved_tensors
         splits = len(means)
         input_gradient = torch.empty_like(input)
-        sums = torch.zeros(2, len(weight), dtype=weight.dtype, device=weight.device)
-        parts = zip(*(t.tensor_split(splits) for t in (gradients[0], input, input_gradient)), strict=True)
-        for s, (gradient, x, into) in enumerate(parts):
-            of_input, of_weight, of_bias = _norm_backward(
-                gradient, x, weight, None, None, means[s], inverse_stds[s], True, ctx.eps, [True, True, True]
+        of_parameters = []
+        split = [t.tensor_split(splits) for t in (gradients[0], input, input_gradient)]
+        for gradient, x, into, mean, inverse_std in zip(*split, means.unbind(), inverse_stds.unbind(), strict=True):
+            of_input, *others = _norm_backward(
+                gradient, x, weight, None, None, mean, inverse_std, True, ctx.eps, [True, True, True]
             )
             into.copy_(of_input)
-            sums[0] += of_weight
-            sums[1] += of_bias
-        return input_gradient, sums[0], sums[1], None, None
+            of_parameters += others
+        of_weight, of_bias = torch.stack(of_parameters).view(splits, 2, -1).sum(dim=0)  # (C,), (C,)
+        return input_gradient, of_weight, of_bias, None, None
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

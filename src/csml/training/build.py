@@ -16,7 +16,8 @@ def build_method(config: PretrainConfig, images: int) -> MomentumContrast:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         backbone = build_backbone(config.model.backbone, config.model.small_images)
-        encoder = Encoder(backbone, config.model.stages, config.model.dim, config.model.hidden)
+        model = config.model
+        encoder = Encoder(backbone, model.stages, model.dim, model.hidden, model.narrowing)
         return MomentumContrast(encoder, queue_length(config, images), config.model.dim, config.contrast)
 
 
