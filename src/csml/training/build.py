@@ -37,7 +37,7 @@ def build_optimizer(method: MomentumContrast, config: PretrainConfig) -> torch.o
         lr=peak_learning_rate(config),
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
-        foreach=True,
+        fused=True,
     )
 
 

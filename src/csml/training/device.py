@@ -28,7 +28,7 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if accelerator == "cpu":
-        _keep_freed_memory()
+        keep_freed_memory()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     elif accelerator == "cpu" and (busy := worker_count(images, workers, accelerator)):
@@ -45,7 +45,7 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
             raise CsmlError(f"hardware.accelerator: {accelerator} cannot be used here ({reason}); try cpu") from error
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let glibc reuse large blocks instead of returning them: mapping each activation anew costs a tenth of a step."""
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
