@@ -2,7 +2,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test
+BENCH := .venv-bench
+
+.PHONY: setup demo test bench
 
 setup: $(INSTALLED)
 
@@ -12,6 +14,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
 	@touch $@
+
+# Both sides of every ratio live in one environment of their own. FIGURES="views search" runs some of them.
+bench:
+	@test -e $(BENCH)/.installed || $(PYTHON) -m venv --clear $(BENCH)
+	$(BENCH)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable . --requirement benchmarks/requirements.txt
+	@touch $(BENCH)/.installed
+	$(BENCH)/bin/python -m benchmarks $(FIGURES)
 
 demo: setup
 	$(BIN)/csml demo

@@ -2,6 +2,7 @@
 
 import resource
 import time
+from pathlib import Path
 
 import faiss
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.figure import Figure
+from benchmarks.plots import plot_sizes
 from benchmarks.timing import alternate
 from csml.neighbors.search import top_k
 
@@ -112,6 +114,7 @@ def imagenet_size() -> list[Figure]:
         recall = _recall(found[some], _brute_force(features[:rows], some))
         lines.append({"rows": rows, "minutes": seconds / 60, "recall": recall})
         print(lines[-1], flush=True)
+    plot_sizes(lines, Path(__file__).with_name("imagenet_size.png"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     last = lines[-1]
     detail = f"{last['minutes']:.1f} min, recall@10 {last['recall']:.3f}, {peak:.1f} GB at most; " + ", ".join(

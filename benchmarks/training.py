@@ -2,6 +2,7 @@
 
 import torch
 
+from benchmarks.elsewhere import Elsewhere
 from benchmarks.figure import Figure
 from benchmarks.timing import alternate
 from benchmarks.trainers import CROSS_SAMPLE, CSML, MIXED, MOCO_V2, bare_passes, epoch_of, pictures, trainer
@@ -18,21 +19,45 @@ def against_lightly() -> list[Figure]:
     figures = []
     for stem, more, images, target in (("ImageNet", [], 2048, "≥ 2.5"), ("CIFAR", CIFAR_STEM, 512, "≥ 2.0")):
         pixels = pictures(images, SIZE).pixels
-        theirs = {n: lightly_epoch(pixels, BATCH, stem == "CIFAR", n) for n in (0, 1, 2, 8)}
+        theirs = {n: Elsewhere(lightly_epoch, pixels, BATCH, stem == "CIFAR", n) for n in (0, 1, 2, 8)}
         tried = alternate({str(n): epoch for n, epoch in theirs.items()}, rounds=1, warm_up=False)
         fastest = min(theirs, key=lambda n: tried.median(str(n)))
-        ours = epoch_of(trainer([*RESNET18, *more, *MOCO_V2], images, SIZE, BATCH))
-        timing = alternate({"ours": ours, "lightly": theirs[fastest]}, rounds=5)
+        ours, compiled = (
+            trainer([*RESNET18, *more, *MOCO_V2, "--hardware.compile", compile], images, SIZE, BATCH)
+            for compile in ("false", "true")
+        )
+        step, steps = bare_passes(ours, BATCH, SIZE, queries=1, keys=1), images // BATCH
+        timing = alternate(
+            {
+                "ours": epoch_of(ours),
+                "lightly": theirs[fastest],
+                "bare": lambda: [step() for _ in range(steps)],  # noqa: B023
+                "compiled": epoch_of(compiled),
+            },
+            rounds=5,
+        )
+        for side in theirs.values():
+            side.close()
+        torch.compiler.reset()
         rates = {side: images / timing.median(side) for side in timing.seconds}
-        figures.append(
+        facts = {"seconds": timing.seconds, "disturbed": timing.disturbed, "lightly by workers": tried.seconds}
+        figures += [
             Figure(
                 f"MoCo v2 end to end, {stem} stem, against lightly",
                 timing.ratio("lightly", "ours"),
                 target,
-                f"{rates['ours']:.0f} against {rates['lightly']:.0f} images/s ({fastest} workers)",
-                {"seconds": timing.seconds, "disturbed": timing.disturbed, "lightly by workers": tried.seconds},
-            )
-        )
+                f"{rates['ours']:.0f} against {rates['lightly']:.0f} images/s ({fastest} workers); the bare networks, "
+                f"with nothing around them: {rates['bare']:.0f}, {timing.ratio('lightly', 'bare'):.2f}×",
+                facts,
+            ),
+            Figure(
+                f"the same, `--hardware.compile true`, {stem} stem",
+                timing.ratio("lightly", "compiled"),
+                "",
+                f"{rates['compiled']:.0f} against {rates['lightly']:.0f} images/s",
+                facts,
+            ),
+        ]
     return figures
 
 
