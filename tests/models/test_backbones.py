@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torchvision
+from torchvision.models.resnet import ResNet
 
 from csml.models import BACKBONES, Encoder, FeatureNet, build_backbone, stage_maps
 from csml.models.backbones import stage_channels
@@ -61,15 +62,24 @@ def test_an_encoder_gives_one_unit_vector_per_level(stages: tuple[int, ...]) -> 
         torch.testing.assert_close(embedding.norm(dim=1), torch.ones(3))
 
 
-def test_a_companion_head_is_a_bottleneck_with_the_stage_s_channels() -> None:
-    """Shaped as the blocks of its stage are in a ResNet-50."""
-    backbone = build_backbone("resnet50")
-    encoder = Encoder(backbone, (2, 3, 4), dim=128, hidden=None)
-    for stage, block in ((2, backbone.layer2[-1]), (3, backbone.layer3[-1])):
-        ours, theirs = (
-            [tuple(m.weight.shape) for m in part.modules() if isinstance(m, torch.nn.Conv2d)]
-            for part in (encoder.heads[str(stage)], block)
-        )
-        assert ours == theirs
+def companion_shapes(backbone: ResNet, stage: int, narrowing: int | None = None) -> list[tuple[int, ...]]:
+    head = Encoder(backbone, (2, 3, 4), dim=128, hidden=None, narrowing=narrowing).heads[str(stage)]
+    return [tuple(m.weight.shape) for m in head.modules() if isinstance(m, torch.nn.Conv2d)]
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_companion_head_is_a_bottleneck_with_the_channels_of_its_stage(stage: int) -> None:
+    resnet50, resnet18 = build_backbone("resnet50"), build_backbone("resnet18")
+    block = getattr(resnet50, f"layer{stage}")[-1]
+    own = [tuple(m.weight.shape) for m in block.modules() if isinstance(m, torch.nn.Conv2d)]
+    assert companion_shapes(resnet50, stage) == own
+    c = {2: 128, 3: 256}[stage]
+    assert companion_shapes(resnet18, stage) == [(c, c, 1, 1), (c, c, 3, 3), (c, c, 1, 1)]
+    h = c // 2
+    assert companion_shapes(resnet18, stage, narrowing=2) == [(h, c, 1, 1), (h, h, 3, 3), (c, h, 1, 1)]
+
+
+def test_the_last_stage_gets_an_mlp_as_wide_as_itself() -> None:
+    encoder = Encoder(build_backbone("resnet50"), (4,), dim=128, hidden=None)
     layers = [m for m in encoder.heads["4"].modules() if isinstance(m, torch.nn.Linear)]
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(2048, 2048), (2048, 128)]

@@ -109,9 +109,9 @@ class ModelConfig:
     """Dimensions of an embedding."""
     hidden: int | None = None
     """Width of the MLP heads; by default the number of channels of the stage."""
-    narrowing: Literal[1, 2, 4] = 4
-    """How many times narrower than its stage the bottleneck of a companion head is inside: 4 as in a ResNet-50, where
-    levels 2 and 3 then cost a tenth. Networks as narrow as `tiny` want 1."""
+    narrowing: Literal[1, 2, 4] | None = None
+    """How many times narrower than its stage the bottleneck of a companion head is inside. By default as the network's
+    own blocks: 4 in a ResNet-50, where levels 2 and 3 then cost a tenth, 1 in networks of BasicBlocks."""
 
 
 @dataclass

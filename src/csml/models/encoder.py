@@ -17,14 +17,15 @@ class Encoder(nn.Module):
         stages: the levels that carry a loss; 4 gets the projection head, earlier ones a companion head.
         dim: D.
         hidden: width of the MLPs; None means the stage's own number of channels.
-        narrowing: of the bottlenecks in the companion heads.
+        narrowing: of the bottlenecks in the companion heads; None means that of the backbone's own blocks.
     """
 
     def __init__(
-        self, backbone: ResNet, stages: tuple[int, ...], dim: int, hidden: int | None, narrowing: int = 4
+        self, backbone: ResNet, stages: tuple[int, ...], dim: int, hidden: int | None, narrowing: int | None = None
     ) -> None:
         super().__init__()
         channels = stage_channels(backbone)
+        narrowing = narrowing or backbone.layer4[-1].expansion
         self.backbone = backbone
         self.stages = tuple(sorted(stages))
         self.heads = nn.ModuleDict()

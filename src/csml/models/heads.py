@@ -34,7 +34,7 @@ class CompanionHead(nn.Module):
     """One residual bottleneck, global average pool, then the projection: `(B, C, H, W)` → `(B, D)`.
 
     The bottleneck takes up what this stage's loss wants differently from the stages above. It is `narrowing` times
-    narrower inside; 4 makes it the block of this stage of a ResNet-50.
+    narrower inside; 4 makes it the block of this stage of a ResNet-50, 1 keeps the channels of BasicBlocks.
     """
 
     def __init__(self, channels: int, hidden: int, dim: int, narrowing: int) -> None:
