@@ -51,9 +51,9 @@ class _SplitNorm(torch.autograd.Function):
             )  # fmt: skip
         ctx.save_for_backward(input, weight, means, inverse_stds)
         ctx.eps = eps
+        variances = inverse_stds.pow(-2) - eps  # (S, C)
         counts = [x.numel() // x.shape[1] for x in inputs]
-        unbias = torch.tensor([n / (n - 1) for n in counts], dtype=weight.dtype).to(weight.device, non_blocking=True)
-        variances = (inverse_stds.pow(-2) - eps) * unbias[:, None]  # (S, C)
+        torch._foreach_mul_(list(variances.unbind()), [n / (n - 1) for n in counts])  # unbiased
         ctx.mark_non_differentiable(means, variances)
         return output, means, variances
 

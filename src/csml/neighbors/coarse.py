@@ -57,8 +57,9 @@ def principal_directions(database: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _encode(coordinates: Tensor, step: Tensor, kind: torch.dtype) -> Tensor:
-    coordinates = coordinates / step
-    return coordinates.round_().clamp_(-127, 127).to(kind) if kind == torch.int8 else coordinates.to(kind)
+    if kind != torch.int8:
+        return coordinates.to(kind)
+    return (coordinates / step).round_().clamp_(-127, 127).to(kind)
 
 
 def _code_type(device: torch.device) -> torch.dtype:
