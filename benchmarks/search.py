@@ -106,7 +106,7 @@ def imagenet_size() -> list[Figure]:
     """Four sizes up to ImageNet's, 2048 dimensions, recall on rows the search did not choose its plan with."""
     features = hard_features(IMAGENET, 2048)
     lines = []
-    for rows in (IMAGENET // 8, IMAGENET // 4, IMAGENET // 2, IMAGENET):
+    for rows in (IMAGENET // 16, IMAGENET // 8, IMAGENET // 4, IMAGENET):
         start = time.perf_counter()
         found = top_k(features[:rows], K, recall=0.95)[0]
         seconds = time.perf_counter() - start

@@ -18,6 +18,10 @@ _PROBES = 512
 """Rows on which the recall is measured."""
 _DIMS = (64, 128, 256, 512, 1024, 2048)
 _MOST_CANDIDATES = 128
+_RESERVE = 0.2
+"""Share of the misses that `recall` allows which is held back: the plan is chosen on the probes, which are a sample."""
+_RANKING_COST = 1500
+"""What a dimension of a candidate costs, looked up and multiplied, in products of codes; measured with VNNI."""
 _RANKED_AT_ONCE = 32
 """Queries whose candidates are looked up at once: 32 MB for 128 candidates of 2048 dimensions."""
 
@@ -82,20 +86,31 @@ def top_k(features: Tensor, k: int, recall: float = 1.0) -> tuple[Tensor, Tensor
 
 
 def _cheapest(features: Tensor, k: int, recall: float, probes: Tensor, truth: Tensor) -> tuple[Coarse, int]:
-    """The fewest dimensions, and then the fewest candidates, that find `recall` of the neighbours of the probes."""
+    """The cheapest dimensions and candidates that find `recall` of the neighbours of the probes, and a little more."""
     mean, basis = principal_directions(features)
-    candidates = min(max(_MOST_CANDIDATES, 4 * k), len(features) - 1)
+    most = min(max(_MOST_CANDIDATES, 4 * k), len(features) - 1)
+    wanted = recall + _RESERVE * (1 - recall)
+    cheapest: tuple[float, Coarse, int] | None = None
     for dims in [d for d in _DIMS if d < features.shape[1]] + [features.shape[1]]:
+        if cheapest is not None and len(features) * dims >= cheapest[0]:
+            break
         coarse = Coarse(basis[:, :dims], mean, features)
-        _, found = best_columns(coarse.encode_queries(features[probes]), coarse.codes, candidates + 1)
-        _, found = _without(probes, torch.zeros_like(found), found)  # (P, C)
-        hit = (found[:, :, None] == truth[:, None, :]).any(dim=2)  # (P, C)
-        by_rank = hit.sum(dim=0).cumsum(0) / truth.numel()  # (C,): recall of so many candidates
-        enough = (by_rank >= recall).nonzero()
-        if len(enough):
-            # A few more than the probes needed: they are a sample.
-            return coarse, min(candidates, max(2 * k, int(enough[0]) + 1 + k))
-    return coarse, candidates
+        by_count = _recall_by_count(features, coarse, most, probes, truth)  # (most,)
+        enough = (by_count >= wanted).nonzero()
+        candidates = int(enough[0]) + 1 if len(enough) else most
+        cost = len(features) * dims + _RANKING_COST * candidates * features.shape[1]
+        if (len(enough) or dims == features.shape[1]) and (cheapest is None or cost < cheapest[0]):
+            cheapest = (cost, coarse, max(k, candidates))
+    assert cheapest is not None
+    return cheapest[1:]
+
+
+def _recall_by_count(features: Tensor, coarse: Coarse, most: int, probes: Tensor, truth: Tensor) -> Tensor:
+    """Share of the neighbours of the probes among 1, 2, … `most` candidates: `(most,)`."""
+    _, found = best_columns(coarse.encode_queries(features[probes]), coarse.codes, most + 1)
+    _, found = _without(probes, torch.zeros_like(found), found)  # (P, most)
+    hit = (found[:, :, None] == truth[:, None, :]).any(dim=2)  # (P, most)
+    return hit.sum(dim=0).cumsum(0) / truth.numel()
 
 
 def _ranked(
