@@ -72,7 +72,9 @@ def top_k(features: Tensor, k: int, recall: float = 1.0) -> tuple[Tensor, Tensor
     probes = own[:: max(1, len(own) // _PROBES)][:_PROBES]
     truth, _ = _exactly(features, probes, k)
     coarse, candidates = _cheapest(features, k, recall, probes, truth)
-    inverse_norms = 1 / torch.linalg.vector_norm(features, dim=1, dtype=torch.float32).clamp(min=1e-12)  # (N,)
+    # In parts: of all at once torch would first make a float32 copy.
+    norms = torch.cat([torch.linalg.vector_norm(part.float(), dim=1) for part in features.split(SMALL)])  # (N,)
+    inverse_norms = 1 / norms.clamp(min=1e-12)
     indices = torch.empty(len(own), k, dtype=torch.long, device=own.device)
     similarities = torch.empty(len(own), k, device=own.device)
     parts = blocks(len(own), len(own))
