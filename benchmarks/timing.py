@@ -22,6 +22,13 @@ class Timing:
     def median(self, side: str) -> float:
         return statistics.median(self.seconds[side])
 
+    def medians(self) -> dict[str, float]:
+        return {side: self.median(side) for side in self.seconds}
+
+    def facts(self) -> dict[str, object]:
+        """What is kept of it beside a figure."""
+        return {"seconds": self.seconds, "disturbed": self.disturbed}
+
     def ratio(self, one: str, other: str) -> float:
         """Median over the rounds of one's time / the other's: a slow minute hits both."""
         pairs = zip(self.seconds[one], self.seconds[other], strict=True)

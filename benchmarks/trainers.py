@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from csml.cli.pretrain import parse
 from csml.data.images import ArrayImages
 from csml.data.open import DataSplits
 from csml.neighbors.omega import Omega
+from csml.training.build import build_method
 from csml.training.interruption import StopSignals
 from csml.training.pretraining import Pretraining
 from csml.training.run_directory import RunDirectory
@@ -36,7 +38,7 @@ def trainer(settings: list[str], images: int, size: int, batch: int) -> Pretrain
             "--contrast.queue_length", "4096", "--monitor.tensorboard", "false", *settings,
         ]
     )  # fmt: skip
-    data = DataSplits(pictures(images, size), None, None, [])
+    data = DataSplits(pictures(images, size), None, None)
     training = Pretraining(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-bench-"))))
     if config.views.cross_sample:
         ids = np.random.default_rng(1).integers(0, images, (images, 10))
@@ -57,11 +59,8 @@ def epoch_of(training: Pretraining) -> Callable[[], None]:
 
 def bare_passes(training: Pretraining, batch: int, size: int, queries: int, keys: int) -> Callable[[], None]:
     """The networks alone, with plain BatchNorm: `queries` × forward and backward, `keys` × forward, for one batch."""
-    from csml.training.build import build_method
-
-    training.config.contrast.bn_splits, splits = 1, training.config.contrast.bn_splits
-    method = build_method(training.config, len(training.data.train)).to(memory_format=torch.channels_last)
-    training.config.contrast.bn_splits = splits
+    plain = replace(training.config, contrast=replace(training.config.contrast, bn_splits=1))
+    method = build_method(plain, len(training.data.train)).to(memory_format=torch.channels_last)
     images = torch.randn(batch, 3, size, size).contiguous(memory_format=torch.channels_last)
 
     def step() -> None:

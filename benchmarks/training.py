@@ -40,7 +40,7 @@ def against_lightly() -> list[Figure]:
             side.close()
         torch.compiler.reset()
         rates = {side: images / timing.median(side) for side in timing.seconds}
-        facts = {"seconds": timing.seconds, "disturbed": timing.disturbed, "lightly by workers": tried.seconds}
+        facts = {**timing.facts(), "lightly by workers": tried.seconds}
         figures += [
             Figure(
                 f"MoCo v2 end to end, {stem} stem, against lightly",
@@ -80,7 +80,7 @@ def against_bare_networks() -> list[Figure]:
                 timing.ratio("step", "bare"),
                 target,
                 f"{per_step['step']:.2f} against {per_step['bare']:.2f} s per step of {BATCH}",
-                {"seconds": timing.seconds, "disturbed": timing.disturbed},
+                timing.facts(),
             )
         )
         torch.compiler.reset()
@@ -95,8 +95,7 @@ def part_by_part() -> list[Figure]:
         for name, settings in (("MoCo v2", MOCO_V2), ("q_a+q_p", CROSS_SAMPLE), ("+ q̂", MIXED))
     }
     timing = alternate(sides, rounds=7)
-    seconds = {side: timing.median(side) for side in sides}
-    facts = {"seconds": timing.seconds, "disturbed": timing.disturbed}
+    seconds, facts = timing.medians(), timing.facts()
     return [
         Figure(
             "epoch of q_a+q_p over two of MoCo v2",
@@ -130,7 +129,7 @@ def levels() -> list[Figure]:
             timing.ratio("2, 3, 4", "4"),
             "≤ 1.12",
             f"{timing.median('2, 3, 4'):.2f} against {timing.median('4'):.2f} s per two steps of {batch}",
-            {"seconds": timing.seconds, "disturbed": timing.disturbed},
+            timing.facts(),
         )
     ]
 
@@ -164,6 +163,6 @@ def neighbors_share() -> list[Figure]:
             refresh / (refresh + 5 * epoch),
             "≤ 0.02",
             f"{once:.0f} s pass + {timing.median('search'):.1f} s search against 5 epochs of {epoch:.0f} s",
-            {"seconds": timing.seconds, "disturbed": timing.disturbed},
+            timing.facts(),
         )
     ]

@@ -65,8 +65,7 @@ def _figure(name: str, sides: dict, views: int, target: str) -> Figure:
     timing = alternate(sides, rounds=7)
     rates = {side: views / timing.median(side) for side in sides}
     detail = f"{rates['ours']:,.0f} against {rates['lightly']:,.0f} views/s"
-    facts = {"seconds": timing.seconds, "disturbed": timing.disturbed}
-    return Figure(name, timing.ratio("lightly", "ours"), target, detail, facts)
+    return Figure(name, timing.ratio("lightly", "ours"), target, detail, timing.facts())
 
 
 def _our_views(images: Images, config: PretrainConfig, batch: int) -> None:

@@ -70,7 +70,7 @@ def top_k(features: Tensor, k: int, recall: float = 1.0) -> tuple[Tensor, Tensor
     if recall >= 1 or len(features) <= SMALL or k == 0:
         return nearest(features, features, k, exclude=own)
     probes = own[:: max(1, len(own) // _PROBES)][:_PROBES]
-    truth, _ = _exactly(features, probes, k)
+    truth = _exactly(features, probes, k)
     coarse, candidates = _cheapest(features, k, recall, probes, truth)
     # In parts: of all at once torch would first make a float32 copy.
     norms = torch.cat([torch.linalg.vector_norm(part.float(), dim=1) for part in features.split(SMALL)])  # (N,)
@@ -133,8 +133,8 @@ def _ranked(
     return found.gather(1, place), best
 
 
-def _exactly(features: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Neighbours of a few rows, without a float32 copy of all."""
+def _exactly(features: Tensor, rows: Tensor, k: int) -> Tensor:
+    """Neighbours `(Q, k)` of a few rows, without a float32 copy of all."""
     query = F.normalize(features[rows].float(), dim=1)
     best = torch.empty(len(rows), 0, device=rows.device)
     indices = torch.empty(len(rows), 0, dtype=torch.long, device=rows.device)
@@ -144,7 +144,7 @@ def _exactly(features: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         best, indices = torch.cat([best, similarity], dim=1), torch.cat([indices, found + start], dim=1)
         best, place = best.topk(min(k + 1, best.shape[1]), dim=1)
         indices = indices.gather(1, place)
-    return tuple(reversed(_without(rows, best, indices)))  # type: ignore[return-value]
+    return _without(rows, best, indices)[1]
 
 
 def _without(own: Tensor, scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
