@@ -20,7 +20,7 @@ _DIMS = (64, 128, 256, 512, 1024, 2048)
 _MOST_CANDIDATES = 128
 _RESERVE = 0.2
 """Share of the misses that `recall` allows which is held back: the plan is chosen on the probes, which are a sample."""
-_RANKING_COST = 1500
+_RANKING_COST = 400
 """What a dimension of a candidate costs, looked up and multiplied, in products of codes; measured with VNNI."""
 _RANKED_AT_ONCE = 32
 """Queries whose candidates are looked up at once: 32 MB for 128 candidates of 2048 dimensions."""
