@@ -1,4 +1,4 @@
-"""The contrastive loss with several positives per query (METHOD §2)."""
+"""The losses with several positives per query: contrastive (METHOD §2), and predictive as in BYOL (METHOD §6)."""
 
 from typing import Any, NamedTuple
 
@@ -62,10 +62,37 @@ def info_nce(
         pushed, hardest = _Pushed.apply(query, negatives, temperature, ignore, chunk or len(negatives))  # (B,), (B,)
         # −log(e^p / (e^p + e^pushed)) = softplus(pushed − p)
         terms = F.softplus(pushed - positive / temperature)  # (P, B)
-        if weights.dim() == 1:
-            weights = weights[:, None]  # (P, 1)
-        loss = (weights * terms).sum(dim=0)  # (B,)
+        loss = _weighted(terms, weights)  # (B,)
     return InfoNCE(loss, positive.detach(), hardest)
+
+
+class Predictive(NamedTuple):
+    """The loss per query and, detached, the similarities it was made of; B queries, P positives."""
+
+    loss: Tensor
+    """`(B,)`"""
+    positive: Tensor
+    """`(P, B)` cosine similarity of each prediction with each of its positives"""
+
+
+def predictive(prediction: Tensor, positives: Tensor, weights: Tensor) -> Predictive:
+    """Weighted sum over positives of 2 − 2 · cos(prediction, positive).
+
+    Args:
+        prediction: `(B, D)`, of any length.
+        positives: `(P, B, D)`, L2-normalised.
+        weights: `(P,)`, or `(P, B)` where they differ from sample to sample.
+    """
+    with torch.autocast(prediction.device.type, enabled=False):
+        prediction = prediction.to(positives.dtype)
+        positive = torch.einsum("bd,pbd->pb", F.normalize(prediction, dim=1), positives)  # (P, B)
+        loss = _weighted(2 - 2 * positive, weights)  # (B,)
+    return Predictive(loss, positive.detach())
+
+
+def _weighted(terms: Tensor, weights: Tensor) -> Tensor:
+    """`(P, B)`, weights `(P,)` or `(P, B)` → `(B,)`"""
+    return ((weights[:, None] if weights.dim() == 1 else weights) * terms).sum(dim=0)
 
 
 class _Pushed(torch.autograd.Function):

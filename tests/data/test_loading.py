@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from csml.config.schema import ImagesConfig, PretrainConfig
+from csml.config.schema import ImagesConfig, PretrainConfig, ViewsConfig
 from csml.data import ArrayImages, Images, open_data
 from csml.data.failures import Failures
 from csml.data.loading import center_batches, view_batches
@@ -47,15 +47,34 @@ def test_neighbors_are_drawn_uniformly_from_omega() -> None:
     anchors = np.repeat(np.arange(4), 5000)
     plan = plan_batch(anchors, omega, views=1, generator=generator_for(0))
     for anchor in range(4):
-        drawn, counts = np.unique(plan.neighbors[anchors == anchor], return_counts=True)
+        drawn, counts = np.unique(plan.neighbors[0, anchors == anchor], return_counts=True)
         assert drawn.tolist() == omega[anchor].tolist()
         assert counts.min() > 400
         assert counts.max() < 600
 
 
+def test_several_neighbors_of_an_anchor_are_different_and_each_is_uniform() -> None:
+    omega = np.arange(20).reshape(4, 5) + 100
+    anchors = np.repeat(np.arange(4), 5000)
+    plan = plan_batch(anchors, omega, views=1, generator=generator_for(0), positives=3)
+    assert plan.neighbors.shape == (3, 20_000)
+    ordered = np.sort(plan.neighbors, axis=0)
+    assert (ordered[1:] != ordered[:-1]).all()
+    for drawn in plan.neighbors:
+        counts = np.bincount(drawn, minlength=120)[100:]
+        assert counts.min() > 850
+        assert counts.max() < 1150
+
+
+def test_one_neighbor_is_drawn_as_the_first_of_several() -> None:
+    omega, anchors = np.arange(40).reshape(4, 10), np.arange(4)
+    one, two = (plan_batch(anchors, omega, 1, generator_for(0), positives) for positives in (1, 2))
+    assert one.neighbors[0].tolist() == two.neighbors[0].tolist()
+
+
 def test_before_the_first_search_the_neighbor_is_the_anchor() -> None:
     plan = plan_batch(np.array([5, 6]), None, views=2, generator=generator_for(0))
-    assert plan.neighbors.tolist() == [5, 6]
+    assert plan.neighbors.tolist() == [[5, 6]]
 
 
 def grey_array(count: int) -> ArrayImages:
@@ -89,11 +108,26 @@ def test_crops_show_the_image_they_are_said_to_show(tmp_path: Path, kind: str, w
     for batch in batches:
         assert list(batch.crops) == ["query_a", "query_p", "key_a", "key_p"]
         for name, crop in batch.crops.items():
-            shown = batch.anchors if name.endswith("_a") else batch.neighbors
+            shown = batch.anchors if name.endswith("_a") else batch.neighbors[0]
             assert crop.shape == (len(shown), 3, 8, 8)
             assert torch.equal(crop.amax(dim=(1, 2, 3)), shown.to(torch.uint8))
             assert torch.equal(crop.amin(dim=(1, 2, 3)), shown.to(torch.uint8))
-        assert torch.equal(batch.neighbors, (batch.anchors + 1) % 30)
+        assert torch.equal(batch.neighbors[0], (batch.anchors + 1) % 30)
+
+
+def test_small_crops_and_several_neighbors_show_their_own_image(tmp_path: Path) -> None:
+    config = PretrainConfig(views=ViewsConfig(positives=2, small_crops=2))
+    config.images.size = 16
+    specs = crop_specs(config)
+    omega = np.stack([(np.arange(12) + 1) % 12, (np.arange(12) + 2) % 12], axis=1)
+    plan = plan_batch(np.arange(12), omega, len(specs), generator_for(0), positives=2)
+    batch = next(view_batches(grey_folder(tmp_path, 12), [plan], specs, workers=0))
+    assert set((batch.neighbors - batch.anchors).flatten().tolist()) <= {1, 2, -10, -11}
+    sources = {"a": batch.anchors, "p": batch.neighbors[0], "p2": batch.neighbors[1]}
+    for spec in specs:
+        shown = sources[spec.name.split("_")[1]].to(torch.uint8)
+        assert batch.crops[spec.name].shape[-1] == (8 if spec.name.startswith("small") else 16)
+        assert torch.equal(batch.crops[spec.name].amax(dim=(1, 2, 3)), shown)
 
 
 def test_the_same_plan_gives_the_same_crops_whatever_the_workers(tmp_path: Path) -> None:
@@ -116,7 +150,7 @@ def test_unreadable_anchors_leave_the_batch_and_unreadable_neighbors_are_replace
     plan = plan_batch(np.arange(6), omega, 4, generator_for(0))
     batch = next(view_batches(images, [plan], crop_specs(config), workers=0))
     assert batch.anchors.tolist() == [0, 1, 3, 4, 5]
-    assert batch.neighbors.tolist() == [0, 0, 3, 0, 0]  # x_p = x_a where it cannot be read
+    assert batch.neighbors.tolist() == [[0, 0, 3, 0, 0]]  # x_p = x_a where it cannot be read
     assert set(batch.failed) == {2}
     assert batch.crops["query_p"].amax(dim=(1, 2, 3)).tolist() == [0, 0, 3, 0, 0]
 

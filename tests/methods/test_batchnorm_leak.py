@@ -45,15 +45,15 @@ def cheat(splits: int) -> tuple[float, float, float]:
     before, right = knn(), []
     for _ in range(STEPS):
         batches = torch.randperm(len(images), generator=generator).split(BATCH)
-        negatives = [method._encode_keys(images[ids], generator)[4] for ids in batches[1 : 1 + OTHER_BATCHES]]
+        negatives = [method.encode_keys(images[ids], generator)[4] for ids in batches[1 : 1 + OTHER_BATCHES]]
         anchors = images[batches[0]]
-        keys = method._encode_keys(anchors.roll(1, dims=0), generator)[4]
+        keys = method.encode_keys(anchors.roll(1, dims=0), generator)[4]
         query = method.query_encoder(anchors)[4]
         result = info_nce(query, keys[None], torch.ones(1), torch.cat(negatives), TAU)
         result.loss.mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        method._update_key_encoder()
+        method.follow(0.9)
         right.append((result.positive[0] > result.hardest).float().mean().item())
     return sum(right[STEPS // 2 :]) / (STEPS - STEPS // 2), before, knn()
 

@@ -32,6 +32,7 @@ def csml_views(lam: Tensor | None = None) -> Views:
     half = torch.tensor([0.5, 0.5], dtype=torch.float64)
     return Views(
         queries={"a": images(), "p": images(), "mixed": images()},
+        groups={"a": 1, "p": 1, "mixed": 1},
         keys={"a": images(), "p": images()},
         weights={"a": half, "p": half, "mixed": torch.stack([lam, 1 - lam])},
         key_ids={"a": torch.arange(B), "p": torch.arange(B) + 50},
@@ -42,7 +43,12 @@ def csml_views(lam: Tensor | None = None) -> Views:
 def moco_views() -> Views:
     views = csml_views()
     return Views(
-        {"a": views.queries["a"]}, {"a": views.keys["a"]}, {"a": torch.ones(1)}, {"a": torch.arange(B)}, views.known
+        queries={"a": views.queries["a"]},
+        groups={"a": 1},
+        keys={"a": views.keys["a"]},
+        weights={"a": torch.ones(1)},
+        key_ids={"a": torch.arange(B)},
+        known=views.known,
     )
 
 
@@ -132,7 +138,7 @@ def test_keys_enter_the_queue_with_their_ids_after_backward(enqueue: str, ids: l
     assert (ours.queue.ids == -1).all()
     ours.after_backward(result)
     assert ours.queue.ids[: len(ids)].tolist() == ids
-    keys = result.entering[0][0]
+    keys = result.fresh[0][0]
     torch.testing.assert_close(ours.queue.keys(2)[:B], keys[2])
 
 
@@ -151,7 +157,7 @@ def test_keys_come_back_in_the_order_of_their_images() -> None:
     """In eval mode the shuffle of the key batch must leave no trace."""
     ours = method().eval()
     images = csml_views().keys["a"]
-    shuffled = ours._encode_keys(images, generator())
+    shuffled = ours.encode_keys(images, generator())
     for stage, expected in ours.key_encoder(images).items():
         torch.testing.assert_close(shuffled[stage], expected)
 

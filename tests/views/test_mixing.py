@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csml.views import cutmix
+from csml.views import cutmix, mixup
 
 
 def black_and_white(batch: int, height: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,3 +69,20 @@ def test_drawn_ratio_follows_beta() -> None:
     u = torch.linspace(0, 1, 100_001, dtype=torch.float64)
     side = (1 - u).sqrt()
     assert lam.mean().item() == pytest.approx(1 - ((side - side**2 / 4) ** 2).mean().item(), abs=0.02)
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_mixup_blends_in_the_ratio_it_tells(per_sample: bool) -> None:
+    anchor, neighbor = torch.randn(5, 3, 8, 8), torch.randn(5, 3, 8, 8)
+    mixed, lam = mixup(anchor, neighbor, 1.0, torch.Generator().manual_seed(0), per_sample)
+    assert lam.shape == ((5,) if per_sample else ())
+    share = lam.view(-1, 1, 1, 1)
+    torch.testing.assert_close(mixed, share * anchor + (1 - share) * neighbor)
+
+
+def test_mixup_s_ratio_follows_beta() -> None:
+    """Beta(2, 2): mean 1/2, variance 1/20."""
+    images = torch.zeros(20_000, 1, 1, 1)
+    _, lam = mixup(images, images, 2.0, torch.Generator().manual_seed(0), per_sample=True)
+    assert lam.mean().item() == pytest.approx(0.5, abs=0.01)
+    assert lam.var().item() == pytest.approx(0.05, abs=0.002)

@@ -23,7 +23,7 @@ class CropBatch(NamedTuple):
     anchors: Tensor
     """`(B,)` ids"""
     neighbors: Tensor
-    """`(B,)` ids"""
+    """`(P, B)` ids"""
     crops: dict[str, Tensor]
     """uint8 `(B, 3, S, S)` per CropSpec"""
     failed: list[int]
@@ -59,7 +59,9 @@ def center_batches(
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
     """What was asked for; else none for arrays, one on a CPU that trains, one per spare core beside a GPU."""
-    source = images.images if isinstance(images, Subset) else images
+    source = images
+    while isinstance(source, Subset):
+        source = source.images
     cores = os.cpu_count() or 1
     if asked is not None:
         return asked
@@ -92,29 +94,31 @@ class _ViewCutter(Dataset[CropBatch]):
         self.specs = list(specs)
 
     def __getitem__(self, plan: BatchPlan) -> CropBatch:
-        anchors, neighbors = plan.anchors, plan.neighbors
-        everything = range(len(self.specs))
-        if np.array_equal(anchors, neighbors):
-            crops, good = self._cut(anchors, plan.numbers, everything)
+        anchors, neighbors = plan.anchors, plan.neighbors.copy()  # (B,), (P, B)
+        specs = range(len(self.specs))
+        if (neighbors == anchors).all():
+            crops, good = self._cut(anchors, plan.numbers, specs)
             failed = anchors[~good].tolist()
         else:
             # An image is decoded once for all of its views.
-            of_anchor = [v for v in everything if self.specs[v].image == "anchor"]
-            of_neighbor = [v for v in everything if self.specs[v].image == "neighbor"]
-            crops, good = self._cut(anchors, plan.numbers, of_anchor)
-            theirs, readable = self._cut(neighbors, plan.numbers, of_neighbor)
-            failed = [*anchors[~good].tolist(), *neighbors[~readable].tolist()]
-            lost = np.flatnonzero(~readable & good)
-            if len(lost):  # x_p = x_a where the neighbour cannot be read
-                neighbors = np.where(readable, neighbors, anchors)
-                own, _ = self._cut(anchors[lost], plan.numbers[:, lost], of_neighbor)
-                for name, crop in own.items():
-                    theirs[name][lost] = crop
-            crops = {spec.name: {**crops, **theirs}[spec.name] for spec in self.specs}
+            crops, good = self._cut(anchors, plan.numbers, [v for v in specs if self.specs[v].image == 0])
+            failed = anchors[~good].tolist()
+            for image, ids in enumerate(neighbors, start=1):
+                of_it = [v for v in specs if self.specs[v].image == image]
+                theirs, readable = self._cut(ids, plan.numbers, of_it)
+                failed += ids[~readable].tolist()
+                lost = np.flatnonzero(~readable & good)
+                if len(lost):  # x_p = x_a where the neighbour cannot be read
+                    own, _ = self._cut(anchors[lost], plan.numbers[:, lost], of_it)
+                    for name, crop in own.items():
+                        theirs[name][lost] = crop
+                    ids[lost] = anchors[lost]
+                crops |= theirs
+            crops = {spec.name: crops[spec.name] for spec in self.specs}
         if not good.all():
             keep = torch.from_numpy(good)
             crops = {name: crop[keep] for name, crop in crops.items()}
-        return CropBatch(torch.from_numpy(anchors[good]), torch.from_numpy(neighbors[good]), crops, failed)
+        return CropBatch(torch.from_numpy(anchors[good]), torch.from_numpy(neighbors[:, good]), crops, failed)
 
     def _cut(self, ids: np.ndarray, numbers: Tensor, views: Sequence[int]) -> tuple[dict[str, Tensor], np.ndarray]:
         crops, good = self.images.cut(ids, [_random_cut(numbers[v], self.specs[v]) for v in views])

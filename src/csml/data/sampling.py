@@ -19,7 +19,7 @@ class BatchPlan(NamedTuple):
     anchors: np.ndarray
     """`(B,)` ids"""
     neighbors: np.ndarray
-    """`(B,)` ids, x_p of each anchor"""
+    """`(P, B)` ids, the x_p of each anchor"""
     numbers: Tensor
     """`(V, B, CROP_NUMBERS)` uniform, fixing the crops of V views"""
 
@@ -47,10 +47,21 @@ def _batch_starts(images: int, batch_size: int) -> list[int]:
     return starts[:-1] if len(starts) > 1 and images - starts[-1] == 1 else starts
 
 
-def plan_batch(anchors: np.ndarray, omega: np.ndarray | None, views: int, generator: torch.Generator) -> BatchPlan:
-    """Draw each anchor's neighbour uniformly from its row of Ω `(N, k)`, and the numbers of all crops."""
-    neighbors = anchors
+def plan_batch(
+    anchors: np.ndarray, omega: np.ndarray | None, views: int, generator: torch.Generator, positives: int = 1
+) -> BatchPlan:
+    """Draw each anchor's neighbours uniformly from its row of Ω `(N, k)`, none twice, and the numbers of all crops."""
+    neighbors = np.broadcast_to(anchors, (positives, len(anchors)))
     if omega is not None:
-        column = torch.randint(omega.shape[1], (len(anchors),), generator=generator).numpy()
-        neighbors = omega[anchors, column]
+        columns = _columns(omega.shape[1], len(anchors), positives, generator).numpy()
+        neighbors = omega[anchors, columns]
     return BatchPlan(anchors, neighbors, torch.rand(views, len(anchors), CROP_NUMBERS, generator=generator))
+
+
+def _columns(k: int, anchors: int, positives: int, generator: torch.Generator) -> Tensor:
+    """`(P, B)`: P different numbers below k for each anchor."""
+    first = torch.randint(k, (1, anchors), generator=generator)
+    if positives == 1:
+        return first
+    steps = torch.rand(k - 1, anchors, generator=generator).argsort(dim=0)[: positives - 1] + 1  # (P − 1, B), 1 … k − 1
+    return torch.cat([first, (first + steps) % k])

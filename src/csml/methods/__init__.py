@@ -1,5 +1,7 @@
-"""Frameworks: what is done with query and key views; knows nothing of how they were made."""
+"""Frameworks: what is done with query and key views; know nothing of how they were made."""
 
-from csml.methods.momentum_contrast import MomentumContrast, StepResult
+from csml.methods.byol import Byol
+from csml.methods.framework import Framework, StepResult
+from csml.methods.momentum_contrast import MomentumContrast
 
-__all__ = ["MomentumContrast", "StepResult"]
+__all__ = ["Byol", "Framework", "MomentumContrast", "StepResult"]

@@ -18,23 +18,30 @@ class Encoder(nn.Module):
         dim: D.
         hidden: width of the MLPs; None means the stage's own number of channels.
         narrowing: of the bottlenecks in the companion heads; None means that of the backbone's own blocks.
+        norm: BatchNorm in the MLPs.
     """
 
     def __init__(
-        self, backbone: ResNet, stages: tuple[int, ...], dim: int, hidden: int | None, narrowing: int | None = None
+        self,
+        backbone: ResNet,
+        stages: tuple[int, ...],
+        dim: int,
+        hidden: int | None,
+        narrowing: int | None = None,
+        norm: bool = False,
     ) -> None:
         super().__init__()
         channels = stage_channels(backbone)
         narrowing = narrowing or backbone.layer4[-1].expansion
         self.backbone = backbone
         self.stages = tuple(sorted(stages))
+        self.hidden = {stage: hidden or channels[stage] for stage in self.stages}
         self.heads = nn.ModuleDict()
-        for stage in self.stages:
-            width = hidden or channels[stage]
+        for stage, width in self.hidden.items():
             if stage == max(channels):
-                self.heads[str(stage)] = LastStageHead(channels[stage], width, dim)
+                self.heads[str(stage)] = LastStageHead(channels[stage], width, dim, norm)
             else:
-                self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, narrowing)
+                self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, norm, narrowing)
 
     def forward(self, images: Tensor) -> dict[int, Tensor]:
         maps = stage_maps(self.backbone, images)

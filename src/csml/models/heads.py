@@ -6,12 +6,18 @@ from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck
 
 
+def mlp(inputs: int, hidden: int, outputs: int, norm: bool) -> nn.Sequential:
+    """Two layers, `(B, inputs)` → `(B, outputs)`; with BatchNorm between them as in BYOL, or without as in MoCo v2."""
+    between: list[nn.Module] = [nn.BatchNorm1d(hidden)] if norm else []
+    return nn.Sequential(nn.Linear(inputs, hidden), *between, nn.ReLU(inplace=True), nn.Linear(hidden, outputs))
+
+
 class ProjectionHead(nn.Module):
     """Two-layer MLP and L2 normalisation: `(B, C)` → `(B, D)`."""
 
-    def __init__(self, channels: int, hidden: int, dim: int) -> None:
+    def __init__(self, channels: int, hidden: int, dim: int, norm: bool) -> None:
         super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim))
+        self.mlp = mlp(channels, hidden, dim, norm)
 
     def forward(self, features: Tensor) -> Tensor:
         embedding = self.mlp(features)
@@ -22,9 +28,9 @@ class ProjectionHead(nn.Module):
 class LastStageHead(nn.Module):
     """Global average pool, then the projection: `(B, C, H, W)` → `(B, D)`."""
 
-    def __init__(self, channels: int, hidden: int, dim: int) -> None:
+    def __init__(self, channels: int, hidden: int, dim: int, norm: bool) -> None:
         super().__init__()
-        self.projection = ProjectionHead(channels, hidden, dim)
+        self.projection = ProjectionHead(channels, hidden, dim, norm)
 
     def forward(self, fmap: Tensor) -> Tensor:
         return self.projection(fmap.mean(dim=(2, 3)))
@@ -37,11 +43,11 @@ class CompanionHead(nn.Module):
     narrower inside; 4 makes it the block of this stage of a ResNet-50, 1 keeps the channels of BasicBlocks.
     """
 
-    def __init__(self, channels: int, hidden: int, dim: int, narrowing: int) -> None:
+    def __init__(self, channels: int, hidden: int, dim: int, norm: bool, narrowing: int) -> None:
         super().__init__()
         planes = channels // Bottleneck.expansion
         self.bottleneck = Bottleneck(channels, planes, base_width=64 * Bottleneck.expansion // narrowing)
-        self.projection = ProjectionHead(channels, hidden, dim)
+        self.projection = ProjectionHead(channels, hidden, dim, norm)
         for module in self.bottleneck.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

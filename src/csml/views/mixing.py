@@ -1,4 +1,4 @@
-"""CutMix of anchor and neighbour (METHOD §1, §2)."""
+"""Mixtures of anchor and neighbour: CutMix, the paper's, and MixUp, which it compares with (METHOD §1, §2)."""
 
 import torch
 from torch import Tensor
@@ -25,10 +25,7 @@ def cutmix(
         `per_sample`.
     """
     batch, _, height, width = anchor.shape
-    boxes = batch if per_sample else 1
-    shape = torch.full((2, boxes), float(alpha), dtype=torch.float64)
-    gamma = torch._standard_gamma(shape, generator=generator)  # (2, boxes); their ratio is Beta(α, α)
-    lam = gamma[0] / gamma.sum(dim=0).clamp(min=1e-300)
+    lam = _beta(alpha, batch if per_sample else 1, generator)  # (boxes,)
     side = torch.sqrt(1 - lam)
     top, bottom = _span(height, side, generator)  # (boxes,), (boxes,)
     left, right = _span(width, side, generator)
@@ -41,6 +38,27 @@ def cutmix(
     area = ((bottom - top) * (right - left)).double()
     share = (1 - area / (height * width)).float().to(anchor.device, non_blocking=True)  # (boxes,)
     return mixed, share if per_sample else share[0]
+
+
+def mixup(
+    anchor: Tensor,
+    neighbor: Tensor,
+    alpha: float,
+    generator: torch.Generator | None = None,
+    per_sample: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Blend: λ · anchor + (1 − λ) · neighbor, with λ drawn from Beta(α, α); arguments and result as `cutmix`."""
+    lam = _beta(alpha, len(anchor) if per_sample else 1, generator).to(anchor.dtype)  # (B,) or (1,)
+    lam = lam.to(anchor.device, non_blocking=True)
+    mixed = torch.lerp(neighbor, anchor, lam[:, None, None, None])  # (B, C, H, W)
+    return mixed, lam if per_sample else lam[0]
+
+
+def _beta(alpha: float, count: int, generator: torch.Generator | None) -> Tensor:
+    """`(count,)` numbers from Beta(α, α), float64, on the CPU."""
+    shape = torch.full((2, count), float(alpha), dtype=torch.float64)
+    gamma = torch._standard_gamma(shape, generator=generator)  # (2, count); their ratio is Beta(α, α)
+    return gamma[0] / gamma.sum(dim=0).clamp(min=1e-300)
 
 
 def _span(length: int, share: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
