@@ -42,7 +42,7 @@ def trainer(settings: list[str], images: int, size: int, batch: int) -> Pretrain
     training = Pretraining(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-bench-"))))
     if config.views.cross_sample:
         ids = np.random.default_rng(1).integers(0, images, (images, 10))
-        training.omega = Omega(ids, np.ones(ids.shape, np.float32), 0)
+        training.neighbors = Omega(ids, np.ones(ids.shape, np.float32), 0)
     return training
 
 
@@ -52,7 +52,7 @@ def epoch_of(training: Pretraining) -> Callable[[], None]:
     def epoch() -> None:
         training.step, training.seconds = 0, 0.0
         with StopSignals() as signals:
-            training._train_epoch(signals)
+            training.train_epoch(signals)
 
     return epoch
 

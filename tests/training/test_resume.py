@@ -16,7 +16,7 @@ from csml.training.checkpoint import load_checkpoint, newest_checkpoint
 from csml.training.metrics import read_metrics
 
 OFTEN = ["--checkpoint.every_steps", "2"]
-TIMES = {"seconds", "images_per_second", "data_wait"}
+TIMES = {"seconds", "search_seconds", "images_per_second", "data_wait"}
 
 
 def start(out: Path, *more: str, start_new_session: bool = False) -> "subprocess.Popen[str]":

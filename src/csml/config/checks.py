@@ -3,11 +3,16 @@
 from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.schema import (
     AugmentationConfig,
+    ByolConfig,
     ContrastConfig,
+    FinetuneConfig,
     HardwareConfig,
     ImagesConfig,
+    MineConfig,
     OptimizerConfig,
     PretrainConfig,
+    SupervisedConfig,
+    TrainingConfig,
 )
 from csml.errors import CsmlError
 
@@ -33,14 +38,38 @@ def _interval(key: str, value: tuple[float, float], low: float, high: float) -> 
 
 def check_pretrain(config: PretrainConfig) -> None:
     """What can be judged without looking at the data."""
+    _check_training(config)
+    _check_views(config)
+    _check_backbone(config.model.backbone)
+    _check_heads(config)
+    _check_framework(config)
+
+
+def check_supervised(config: SupervisedConfig) -> None:
+    """Settings of `csml supervised` and `csml finetune`."""
+    _check_training(config)
+    _check_backbone(config.model.backbone)
+    share = config.fraction
+    _require(share is None or 0 < share <= 1, "fraction", f"above 0 and at most 1, not {share}")
+    _require(0 <= config.holdout < 1, "holdout", f"at least 0 and below 1, not {config.holdout:g}")
+    if isinstance(config, FinetuneConfig):
+        _require(config.head_lr_per_256 > 0, "head_lr_per_256", f"above 0, not {config.head_lr_per_256:g}")
+
+
+def check_mine(config: MineConfig) -> None:
+    """Settings of `csml mine`."""
+    _check_training(config)
+    _require(config.head_lr_per_256 > 0, "head_lr_per_256", f"above 0, not {config.head_lr_per_256:g}")
+    _require(config.max_entropy > 0, "max_entropy", f"above 0, not {config.max_entropy:g}")
+    _require(config.rounds >= 1, "rounds", f"at least 1, not {config.rounds}")
+
+
+def _check_training(config: TrainingConfig) -> None:
     _require(config.epochs >= 1, "epochs", f"at least 1, not {config.epochs}")
     _require(config.batch_size >= 2, "batch_size", f"at least 2, not {config.batch_size}")
     _require(config.seed >= 0, "seed", f"0 or more, not {config.seed}")
     check_images(config.images)
     _check_augmentation(config.augmentation)
-    _check_views(config)
-    _check_model(config)
-    _check_contrast(config.contrast)
     _check_optimizer(config.optimizer)
     settings = config.checkpoint
     _require(settings.every_epochs >= 1, "checkpoint.every_epochs", f"at least 1, not {settings.every_epochs}")
@@ -69,14 +98,14 @@ def check_knn(config: KnnConfig) -> None:
     _check_hardware(config.hardware)
     _require(len(config.k) > 0 and min(config.k) >= 1, "k", f"numbers of at least 1, not {list(config.k)}")
     _require(config.temperature > 0, "temperature", f"above 0, not {config.temperature:g}")
-    _check_stages("stage", (config.stage,))
+    check_stages("stage", (config.stage,))
 
 
 def check_linear(config: LinearConfig) -> None:
     """Settings of `csml linear`."""
     check_images(config.images)
     _check_hardware(config.hardware)
-    _check_stages("stages", config.stages)
+    check_stages("stages", config.stages)
     for name in ("epochs", "batch_size", "lr"):
         _require(getattr(config, name) > 0, name, f"above 0, not {getattr(config, name):g}")
     _require(0 <= config.momentum < 1, "momentum", f"at least 0 and below 1, not {config.momentum:g}")
@@ -84,7 +113,8 @@ def check_linear(config: LinearConfig) -> None:
     _interval("crop_scale", config.crop_scale, 0, 1)
 
 
-def _check_stages(key: str, stages: tuple[int, ...]) -> None:
+def check_stages(key: str, stages: tuple[int, ...]) -> None:
+    """Stages that every backbone has."""
     good = len(stages) > 0 and len(set(stages)) == len(stages) and all(1 <= s <= _LARGEST_STAGE for s in stages)
     _require(good, key, f"some of 1, 2, 3, 4, each once, not {list(stages)}")
 
@@ -94,24 +124,27 @@ def _check_hardware(settings: HardwareConfig) -> None:
     _require(threads is None or threads >= 1, "hardware.threads", f"at least 1, not {threads}")
 
 
-def check_against_data(config: PretrainConfig, images: int) -> None:
+def check_against_data(config: TrainingConfig, images: int) -> None:
     """What depends on how many images there are."""
     _require(
         config.batch_size <= images, "batch_size", f"at most the {images} images there are, not {config.batch_size}"
     )
-    k = config.neighbors.k
-    if config.views.cross_sample:
+    if isinstance(config, PretrainConfig) and config.views.cross_sample:
+        k = config.neighbors.k
         _require(k < images, "neighbors.k", f"less than the {images} images there are, not {k}")
 
 
 def _check_augmentation(settings: AugmentationConfig) -> None:
     for name in ("flip", "jitter", "gray", "blur", "solarize"):
         _probability(f"augmentation.{name}", getattr(settings, name))
+    for name in ("key_blur", "key_solarize"):
+        _probability(f"augmentation.{name}", getattr(settings, name) or 0.0)
     for name in ("brightness", "contrast", "saturation"):
         strength = getattr(settings, name)
         _require(strength >= 0, f"augmentation.{name}", f"0 or more, not {strength:g}")
     _require(0 <= settings.hue <= 0.5, "augmentation.hue", f"between 0 and 0.5, not {settings.hue:g}")
-    _interval("augmentation.crop_scale", settings.crop_scale, 0, 1)
+    if settings.crop_scale is not None:
+        _interval("augmentation.crop_scale", settings.crop_scale, 0, 1)
     _interval("augmentation.crop_ratio", settings.crop_ratio, 0, 1e9)
     _interval("augmentation.blur_sigma", settings.blur_sigma, 0, 1e9)
 
@@ -126,6 +159,21 @@ def _check_views(config: PretrainConfig) -> None:
     )
     _require(views.mix_alpha > 0, "views.mix_alpha", f"above 0, not {views.mix_alpha:g}")
     _require(neighbors.k >= 0, "neighbors.k", f"0 or more, not {neighbors.k}")
+    _require(views.positives >= 1, "views.positives", f"at least 1, not {views.positives}")
+    _require(
+        neighbors.k == 0 or views.positives <= neighbors.k or not views.cross_sample,
+        "views.positives",
+        f"at most neighbors.k, which is {neighbors.k}, not {views.positives}",
+    )
+    _require(
+        views.positives == 1 or views.cross_sample, "views.positives", "more than 1 need --views.cross_sample true"
+    )
+    _require(views.small_crops >= 0, "views.small_crops", f"0 or more, not {views.small_crops}")
+    small, size = views.small_size, config.images.size
+    _require(
+        small is None or 8 <= small <= size, "views.small_size", f"from 8 to images.size, which is {size}, not {small}"
+    )
+    _interval("views.small_scale", views.small_scale, 0, 1)
     _require(neighbors.refresh_every >= 1, "neighbors.refresh_every", f"at least 1, not {neighbors.refresh_every}")
     _require(0 < neighbors.recall <= 1, "neighbors.recall", f"above 0 and at most 1, not {neighbors.recall:g}")
     _require(
@@ -136,22 +184,42 @@ def _check_views(config: PretrainConfig) -> None:
     _require(neighbors.warmup_epochs >= 0, "neighbors.warmup_epochs", f"0 or more, not {neighbors.warmup_epochs}")
 
 
-def _check_model(config: PretrainConfig) -> None:
+def _check_backbone(name: str) -> None:
     from csml.models.backbones import BACKBONES  # here, so that reading settings does not need torch
 
-    model = config.model
-    _require(
-        model.backbone in BACKBONES,
-        "model.backbone",
-        f"{model.backbone!r} is unknown; choose one of {', '.join(BACKBONES)}",
-    )
-    stages = model.stages
-    _check_stages("model.stages", stages)
+    _require(name in BACKBONES, "model.backbone", f"{name!r} is unknown; choose one of {', '.join(BACKBONES)}")
+
+
+def _check_heads(config: PretrainConfig) -> None:
+    model, stages = config.model, config.model.stages
+    check_stages("model.stages", stages)
     _require(
         _LARGEST_STAGE in stages, "model.stages", f"4, the last stage, must be among them, not only {list(stages)}"
     )
     _require(model.dim >= 2, "model.dim", f"at least 2, not {model.dim}")
     _require(model.hidden is None or model.hidden >= 1, "model.hidden", "at least 1")
+
+
+def _check_framework(config: PretrainConfig) -> None:
+    if config.framework == "byol":
+        for name in _changed(config.contrast, ContrastConfig()):
+            problem = "BYOL has no queue, no negatives and no split BatchNorm; leave it out, or start from a preset"
+            _require(False, f"contrast.{name}", f"{problem} such as demo-byol")
+        _check_byol(config.byol)
+    else:
+        for name in _changed(config.byol, ByolConfig()):
+            _require(False, f"byol.{name}", "means something only with BYOL; start from a preset such as demo-byol")
+        _check_contrast(config.contrast)
+
+
+def _changed(settings: ContrastConfig | ByolConfig, defaults: ContrastConfig | ByolConfig) -> list[str]:
+    return [name for name, value in vars(settings).items() if value != getattr(defaults, name)]
+
+
+def _check_byol(settings: ByolConfig) -> None:
+    _require(0 <= settings.momentum <= 1, "byol.momentum", f"between 0 and 1, not {settings.momentum:g}")
+    hidden = settings.predictor_hidden
+    _require(hidden is None or hidden >= 1, "byol.predictor_hidden", f"at least 1, not {hidden}")
 
 
 def _check_contrast(settings: ContrastConfig) -> None:
@@ -164,7 +232,14 @@ def _check_contrast(settings: ContrastConfig) -> None:
 
 
 def _check_optimizer(settings: OptimizerConfig) -> None:
+    _require(settings.trust > 0, "optimizer.trust", f"above 0, not {settings.trust:g}")
     _require(settings.lr_per_256 > 0, "optimizer.lr_per_256", f"above 0, not {settings.lr_per_256:g}")
     _require(0 <= settings.momentum < 1, "optimizer.momentum", f"at least 0 and below 1, not {settings.momentum:g}")
     _require(settings.weight_decay >= 0, "optimizer.weight_decay", f"0 or more, not {settings.weight_decay:g}")
+    _require(all(epoch >= 1 for epoch in settings.milestones), "optimizer.milestones", "epochs of at least 1")
+    _require(
+        settings.schedule == "steps" or not settings.milestones,
+        "optimizer.milestones",
+        "mean something only with --optimizer.schedule steps",
+    )
     _require(settings.warmup_epochs >= 0, "optimizer.warmup_epochs", f"0 or more, not {settings.warmup_epochs:g}")

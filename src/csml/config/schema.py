@@ -34,8 +34,9 @@ class ImagesConfig:
 class AugmentationConfig:
     """MoCo v2's random augmentation of each view; every view draws its own."""
 
-    crop_scale: tuple[float, float] = (0.2, 1.0)
-    """Share of the picture's area that a random crop keeps. Raise the lower end if objects are small and get lost."""
+    crop_scale: tuple[float, float] | None = None
+    """Share of the picture's area that a random crop keeps. By default [0.2, 1], with small crops [0.14, 1].
+    Raise the lower end if objects are small and get lost."""
     crop_ratio: tuple[float, float] = (0.75, 4 / 3)
     """Aspect ratio of a random crop."""
     flip: float = 0.5
@@ -58,6 +59,10 @@ class AugmentationConfig:
     """Standard deviation of the blur in pixels, drawn uniformly."""
     solarize: float = 0.0
     """Probability of inverting the pixels above the middle grey."""
+    key_blur: float | None = None
+    """Probability of a blur in key views, if it differs (BYOL: 1 in queries, 0.1 in keys)."""
+    key_solarize: float | None = None
+    """Probability of inverting in key views, if it differs (BYOL: 0 in queries, 0.2 in keys)."""
 
 
 @dataclass
@@ -66,12 +71,23 @@ class ViewsConfig:
 
     cross_sample: bool = True
     """Pull an anchor to a neighbour x_p as well as to itself. Off, with mix `none` and stages [4], is MoCo v2."""
-    mix: Literal["cutmix", "none"] = "cutmix"
-    """The third query: a mixture of the query views of anchor and neighbour."""
+    positives: int = 1
+    """P, neighbours drawn for each anchor at every visit. Every query is pulled to all P + 1 keys."""
+    mix: Literal["cutmix", "mixup", "none"] = "cutmix"
+    """One more query: a mixture of the query views of anchor and (first) neighbour. cutmix pastes a box of the one
+    into the other, mixup blends them."""
     mix_alpha: float = 1.0
     """The mixing ratio is drawn from Beta(α, α) (authors' code: 2)."""
     mix_per_sample: bool = False
-    """Each sample gets its own CutMix box instead of one box per batch."""
+    """Each sample gets its own CutMix box, or ratio of MixUp, instead of one for the batch."""
+    small_crops: int = 0
+    """V, small crops of the anchor and as many of its neighbour: multi-crop. Queries only."""
+    small_size: int | None = None
+    """Side in pixels of the small crops. By default 3/7 of images.size as a multiple of 8: 96 for 224."""
+    small_scale: tuple[float, float] = (0.05, 0.14)
+    """Share of the picture's area that a small crop keeps. Raise it for pictures of about 32 pixels."""
+    symmetric: bool = False
+    """Let query and key views change places as well: every view is a query once and a key once (BYOL)."""
 
 
 @dataclass
@@ -96,13 +112,19 @@ class NeighborsConfig:
 
 
 @dataclass
-class ModelConfig:
-    """The network and its heads."""
+class BackboneConfig:
+    """The network."""
 
     backbone: str = "resnet50"
     """A torchvision ResNet by name, or `small` or `tiny`: four stages of one block each, for small images on a CPU."""
     small_images: bool = False
     """3×3 first convolution and no max-pool, for pictures of about 32 pixels."""
+
+
+@dataclass
+class ModelConfig(BackboneConfig):
+    """The network and its heads."""
+
     stages: tuple[int, ...] = (2, 3, 4)
     """Levels that carry a loss. 4 alone drops the companion heads."""
     dim: int = 128
@@ -139,17 +161,38 @@ class ContrastConfig:
 
 
 @dataclass
-class OptimizerConfig:
-    """SGD with a cosine schedule."""
+class ByolConfig:
+    """BYOL: no queue and no negatives; a predictor per level guesses the key. Presets NAME-byol and NAME-csml-byol
+    set what goes with it (symmetric views, LARS, wide heads, other augmentation of keys)."""
 
+    momentum: float = 0.99
+    """m of the key encoder at the start; it rises to 1 over the run as half a cosine. Short runs want less."""
+    predictor_hidden: int | None = None
+    """Width of the predictors; by default that of the heads."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Over the query groups, as contrast.reduction."""
+
+
+@dataclass
+class OptimizerConfig:
+    """SGD or LARS, and how the learning rate goes."""
+
+    kind: Literal["sgd", "lars"] = "sgd"
+    """lars scales each layer's step by the norm of its weights: for BYOL and for batches of thousands."""
+    trust: float = 0.001
+    """LARS: size of a layer's step as a share of its weights, at learning rate 1."""
     lr_per_256: float = 0.03
     """Learning rate for a batch of 256 anchors; scaled linearly with the batch. Halve it if the loss diverges."""
     momentum: float = 0.9
-    """SGD momentum."""
+    """Momentum."""
     weight_decay: float = 1e-4
-    """Weight decay."""
+    """Weight decay. LARS leaves biases and BatchNorm out."""
     warmup_epochs: float = 0.0
     """Epochs over which the learning rate rises linearly from 0."""
+    schedule: Literal["cosine", "steps"] = "cosine"
+    """cosine: half a cosine to 0 over the run. steps: times 0.1 at each of the milestones."""
+    milestones: tuple[int, ...] = ()
+    """Epochs after which `steps` lowers the learning rate."""
 
 
 @dataclass
@@ -194,8 +237,8 @@ class HardwareConfig:
 
 
 @dataclass
-class PretrainConfig:
-    """Everything `csml pretrain` needs to know."""
+class TrainingConfig:
+    """What every command that trains a network needs to know."""
 
     data: str = "synthetic"
     """A folder of images (class folders, flat or nested; train/ and val/ inside are used as such), or
@@ -203,18 +246,96 @@ class PretrainConfig:
     out: str | None = None
     """Run directory; by default the next free runs/NAME-001."""
     epochs: int = 200
-    """Passes over the data; an epoch visits every anchor once."""
+    """Passes over the data; an epoch visits every image once."""
     batch_size: int = 1024
-    """Anchors per step."""
+    """Images (anchors) per step."""
     seed: int = 0
     """Same seed, same machine: same run."""
     images: ImagesConfig = field(default_factory=ImagesConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
-    views: ViewsConfig = field(default_factory=ViewsConfig)
-    neighbors: NeighborsConfig = field(default_factory=NeighborsConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    contrast: ContrastConfig = field(default_factory=ContrastConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     hardware: HardwareConfig = field(default_factory=HardwareConfig)
+
+
+@dataclass
+class PretrainConfig(TrainingConfig):
+    """Everything `csml pretrain` needs to know."""
+
+    framework: Literal["contrast", "byol"] = "contrast"
+    """What is done with the views: contrast with a queue (MoCo), or BYOL; for byol start from a preset NAME-byol."""
+    views: ViewsConfig = field(default_factory=ViewsConfig)
+    neighbors: NeighborsConfig = field(default_factory=NeighborsConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    contrast: ContrastConfig = field(default_factory=ContrastConfig)
+    byol: ByolConfig = field(default_factory=ByolConfig)
+
+
+def _crops_and_flips() -> AugmentationConfig:
+    return AugmentationConfig(crop_scale=(0.08, 1.0), jitter=0.0, gray=0.0, blur=0.0)
+
+
+@dataclass
+class ClassifierConfig(TrainingConfig):
+    """What every command that trains a classifier needs to know."""
+
+    epochs: int = 90
+    """Passes over the labelled images."""
+    batch_size: int = 256
+    """Images per step; all there are, if they are fewer."""
+    augmentation: AugmentationConfig = field(default_factory=_crops_and_flips)
+    model: BackboneConfig = field(default_factory=BackboneConfig)
+
+
+@dataclass
+class SupervisedConfig(ClassifierConfig):
+    """Everything `csml supervised` needs to know; the defaults are those of torchvision's ResNets."""
+
+    labels: str | None = None
+    """A CSV or JSON-lines file of path and label, for some of the images; instead of the names of folders."""
+    fraction: float | None = None
+    """Share of the labels of each class to learn from, at least one; chosen by the seed and written to labels.csv."""
+    list: str | None = None
+    """A file of image names, one a line, to learn from, such as the common 1 % and 10 % lists of ImageNet."""
+    holdout: float = 0.2
+    """Share of the labels in --labels that tests, where the data has no test images of its own. 0: none."""
+    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr_per_256=0.1))
+
+
+def _fine_tuning() -> OptimizerConfig:
+    return OptimizerConfig(lr_per_256=1e-4, weight_decay=0.0)
+
+
+@dataclass
+class FinetuneConfig(SupervisedConfig):
+    """Everything `csml finetune` needs to know; the defaults are the paper's."""
+
+    weights: str | None = None
+    """What to start from: a run directory or a weight file, ours or another trainer's; --weights may be left out."""
+    epochs: int = 60
+    """Passes over the labelled images."""
+    head_lr_per_256: float = 10.0
+    """Learning rate of the classifier; that of the backbone is optimizer.lr_per_256."""
+    optimizer: OptimizerConfig = field(default_factory=_fine_tuning)
+
+
+def _mining() -> OptimizerConfig:
+    return OptimizerConfig(lr_per_256=1e-4, weight_decay=1e-4, schedule="steps", milestones=(30, 60))
+
+
+@dataclass
+class MineConfig(ClassifierConfig):
+    """Everything `csml mine` needs to know; the defaults are the paper's. Labels and test images are the run's."""
+
+    weights: str | None = None
+    """The fine-tuned run to start from; --weights may be left out."""
+    epochs: int = 90
+    """Passes over true and pseudo-labels, in each round."""
+    head_lr_per_256: float = 0.01
+    """Learning rate of the classifier; that of the backbone is optimizer.lr_per_256."""
+    optimizer: OptimizerConfig = field(default_factory=_mining)
+    max_entropy: float = 1.0
+    """A prediction becomes a pseudo-label if its entropy is at most this, in nats. Lower it if many kept are wrong."""
+    rounds: int = 1
+    """How often to predict and train."""

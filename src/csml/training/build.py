@@ -1,9 +1,13 @@
 """From the config to the modules of a run."""
 
-import torch
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from csml.config.schema import PretrainConfig
-from csml.methods.momentum_contrast import MomentumContrast
+import torch
+from torch import nn
+
+from csml.config.schema import OptimizerConfig, PretrainConfig
+from csml.methods import Byol, Framework, MomentumContrast
 from csml.models.backbones import build_backbone
 from csml.models.encoder import Encoder
 
@@ -11,14 +15,18 @@ _LONGEST_QUEUE = 65_536
 _SHORTEST_QUEUE = 256
 
 
-def build_method(config: PretrainConfig, images: int) -> MomentumContrast:
+def build_method(config: PretrainConfig, images: int, processes: int = 1) -> Framework:
     """The framework with freshly initialised weights, the same for the same seed."""
+    model, byol = config.model, config.framework == "byol"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        backbone = build_backbone(config.model.backbone, config.model.small_images)
-        model = config.model
-        encoder = Encoder(backbone, model.stages, model.dim, model.hidden, model.narrowing)
-        return MomentumContrast(encoder, queue_length(config, images), config.model.dim, config.contrast)
+        backbone = build_backbone(model.backbone, model.small_images)
+        encoder = Encoder(backbone, model.stages, model.dim, model.hidden, model.narrowing, norm=byol)
+        if byol:
+            method = Byol(encoder, model.dim, config.byol)
+            # Without negatives BatchNorm leaks nothing; BYOL wants its statistics from the whole batch.
+            return nn.SyncBatchNorm.convert_sync_batchnorm(method) if processes > 1 else method
+        return MomentumContrast(encoder, queue_length(config, images), model.dim, config.contrast)
 
 
 def queue_length(config: PretrainConfig, images: int) -> int:
@@ -29,17 +37,29 @@ def queue_length(config: PretrainConfig, images: int) -> int:
     return max(1, min(_LONGEST_QUEUE, max(_SHORTEST_QUEUE, power), images // 2))
 
 
-def build_optimizer(method: MomentumContrast, config: PretrainConfig) -> torch.optim.SGD:
-    """SGD over the query encoder; the key encoder follows it by itself."""
-    settings = config.optimizer
-    return torch.optim.SGD(
-        method.query_encoder.parameters(),
-        lr=peak_learning_rate(config),
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+Learning = tuple[Iterable[nn.Parameter], float]
+"""Parameters and their peak learning rate."""
 
 
-def peak_learning_rate(config: PretrainConfig) -> float:
-    return config.optimizer.lr_per_256 * config.batch_size / 256
+def build_optimizer(parts: Sequence[Learning], settings: OptimizerConfig) -> torch.optim.Optimizer:
+    """Over the parameters that want a gradient (a key encoder follows by itself); each group knows its `initial_lr`."""
+    groups = [
+        {"params": [p for p in parameters if p.requires_grad], "lr": lr, "initial_lr": lr} for parameters, lr in parts
+    ]
+    common: dict[str, Any] = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
+    if settings.kind == "sgd":
+        return torch.optim.SGD(groups, fused=True, **common)
+    from timm.optim.lars import Lars  # here: timm takes seconds to import
+
+    # Biases and BatchNorm take plain SGD steps without decay, as in BYOL.
+    matrices = [_only(group, lambda p: p.dim() > 1, always_adapt=True) for group in groups]
+    vectors = [_only(group, lambda p: p.dim() <= 1, weight_decay=0.0) for group in groups]
+    return Lars(matrices + vectors, trust_coeff=settings.trust, **common)
+
+
+def _only(group: dict[str, Any], wanted: Callable[[nn.Parameter], bool], **settings: Any) -> dict[str, Any]:
+    return {**group, **settings, "params": [p for p in group["params"] if wanted(p)]}
+
+
+def peak_learning_rate(settings: OptimizerConfig, batch_size: int) -> float:
+    return settings.lr_per_256 * batch_size / 256

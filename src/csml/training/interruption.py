@@ -13,7 +13,11 @@ class Interrupted(Exception):
 
 
 class StopSignals:
-    """While entered, `caught` tells the first signal that came; a second one ends the process at once."""
+    """While entered, `caught` tells the first signal that came; a second one ends the process at once.
+
+    One may be entered inside another, which then hears of the signal too: a run that ended before it could stop must
+    not be followed by the next one.
+    """
 
     def __init__(self) -> None:
         self.caught: int | None = None
@@ -32,6 +36,9 @@ class StopSignals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+            outer = getattr(handler, "__self__", None)
+            if isinstance(outer, StopSignals) and self.caught == number:
+                outer.caught = number
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.caught is not None:

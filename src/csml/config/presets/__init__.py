@@ -1,4 +1,7 @@
-"""Named settings: small YAML files laid over the defaults. Every one has a twin NAME-moco-v2."""
+"""Named settings: small YAML files laid over the defaults. Each is CsMl; its twins are what CsMl is compared with.
+
+NAME-moco-v2: one query, one key, one level. NAME-byol: BYOL. NAME-csml-byol: CsMl on BYOL.
+"""
 
 from importlib.resources import files
 from typing import Any
@@ -7,19 +10,32 @@ import yaml
 
 from csml.errors import CsmlError
 
-_BASES = ("demo", "photos", "cifar10", "imagenet-200ep", "imagenet-800ep")
-_TWIN = "-moco-v2"
-PRESETS: tuple[str, ...] = tuple(base + suffix for base in _BASES for suffix in ("", _TWIN))
+BASES = ("demo", "photos", "cifar10", "imagenet-200ep", "imagenet-300ep", "imagenet-800ep")
+TWINS: dict[str, tuple[str, ...]] = {"moco-v2": ("single",), "byol": ("byol", "single"), "csml-byol": ("byol",)}
+"""The files that make a twin of a base, laid over it in turn."""
+PRESETS: tuple[str, ...] = (*BASES, *(f"{base}-{twin}" for base in BASES for twin in TWINS))
 
 
-def preset_settings(name: str) -> dict[str, Any]:
-    """The settings of a preset as dotted keys, e.g. `{"images.size": 32}`."""
+_SECTIONS = ("supervised", "finetune", "mine")
+"""Parts of a preset that are for other commands than pretrain."""
+
+
+def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
+    """The settings of a preset as dotted keys, e.g. `{"images.size": 32}`; of pre-training, or of another command's
+    section."""
     if name not in PRESETS:
         raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(PRESETS)}")
-    settings = flatten(_read(name.removesuffix(_TWIN)))
-    if name.endswith(_TWIN):
-        settings.update(flatten(_read(_TWIN[1:])))
-    return settings
+    base = max((base for base in BASES if name.startswith(base)), key=len)
+    settings = _read(base)
+    sections = {key: settings.pop(key, {}) for key in _SECTIONS}
+    if section is not None:
+        return flatten(sections[section])
+    special = settings.pop("twins", {})  # what a base wants otherwise than the files of its twins
+    for file in TWINS.get(name[len(base) + 1 :], ()):
+        if file == "byol":
+            settings.pop("contrast", None)
+        settings = _laid_over(_laid_over(settings, _read(file)), special.get(file, {}))
+    return flatten(settings)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -31,6 +47,14 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def _laid_over(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _laid_over(merged[key], value) if both else value
+    return merged
 
 
 def _read(name: str) -> dict[str, Any]:
