@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -78,27 +79,14 @@ class ArrayImages:
         return crops, np.ones(len(ids), bool)
 
 
-class FolderImages:
+class _FileImages:
     """Images as files, decoded when they are asked for."""
 
-    def __init__(self, index: FolderIndex, labels: np.ndarray, classes: tuple[str, ...]) -> None:
-        self.index = index
-        self.labels = labels
-        self.classes = classes
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def name(self, id: int) -> str:
-        return self.index.name(id)
-
-    def fingerprint(self) -> str:
-        digest = hashlib.blake2b(self.index.buffer.data, digest_size=10)
-        digest.update(self.index.offsets.data)
-        return digest.hexdigest()
+    def path(self, id: int) -> Path:
+        raise NotImplementedError
 
     def read(self, id: int) -> Image.Image:
-        return read_rgb(self.index.path(id))
+        return read_rgb(self.path(id))
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
         crops = [np.zeros((len(ids), size, size, 3), np.uint8) for _, size in cuts]
@@ -120,9 +108,53 @@ class FolderImages:
 
     def _open(self, id: int) -> Picture | None:
         try:
-            return Picture(self.index.path(id))
+            return Picture(self.path(id))
         except DecodeError:
             return None
+
+
+class FolderImages(_FileImages):
+    """All images below a folder."""
+
+    def __init__(self, index: FolderIndex, labels: np.ndarray | None = None, classes: tuple[str, ...] = ()) -> None:
+        self.index = index
+        self.labels = np.full(len(index), UNLABELED, dtype=np.int64) if labels is None else labels
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def path(self, id: int) -> Path:
+        return self.index.path(id)
+
+    def name(self, id: int) -> str:
+        return self.index.name(id)
+
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(self.index.buffer.data, digest_size=10)
+        digest.update(self.index.offsets.data)
+        return digest.hexdigest()
+
+
+class ListedImages(_FileImages):
+    """Single files, in the order they were given."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        self.labels = np.full(len(paths), UNLABELED, dtype=np.int64)
+        self.classes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def path(self, id: int) -> Path:
+        return self.paths[id]
+
+    def name(self, id: int) -> str:
+        return str(self.paths[id])
+
+    def fingerprint(self) -> str:
+        return cache_key(*(str(path) for path in self.paths))
 
 
 def _cut(picture: Picture, boxes: np.ndarray, sizes: Sequence[int]) -> list[Image.Image]:
@@ -140,13 +172,19 @@ def _cut(picture: Picture, boxes: np.ndarray, sizes: Sequence[int]) -> list[Imag
 
 
 class Subset:
-    """Some of another's images, renumbered from 0."""
+    """Some of another's images, renumbered from 0; with labels of their own where those are given."""
 
-    def __init__(self, images: Images, ids: np.ndarray) -> None:
+    def __init__(
+        self,
+        images: Images,
+        ids: np.ndarray,
+        labels: np.ndarray | None = None,
+        classes: tuple[str, ...] | None = None,
+    ) -> None:
         self.images = images
         self.ids = ids
-        self.labels = images.labels[ids]
-        self.classes = images.classes
+        self.labels = images.labels[ids] if labels is None else labels
+        self.classes = images.classes if classes is None else classes
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -155,7 +193,7 @@ class Subset:
         return self.images.name(int(self.ids[id]))
 
     def fingerprint(self) -> str:
-        return cache_key(self.images.fingerprint(), self.ids.tobytes())
+        return cache_key(self.images.fingerprint(), self.ids.tobytes(), self.labels.tobytes(), self.classes)
 
     def read(self, id: int) -> Image.Image:
         return self.images.read(int(self.ids[id]))

@@ -8,7 +8,7 @@ import numpy as np
 from csml.config.schema import NAMED, ImagesConfig
 from csml.data.downloads import cifar10, cifar100, stl10
 from csml.data.drawn import synthetic
-from csml.data.images import UNLABELED, FolderImages, Images, Subset
+from csml.data.images import FolderImages, Images, Subset
 from csml.data.index import FolderIndex, index_folder
 from csml.errors import CsmlError
 
@@ -53,10 +53,10 @@ def _open_folder(root: Path, config: ImagesConfig) -> DataSplits:
     if not root.is_dir():
         raise CsmlError(f"data: {root} is a file; give the folder that holds the images")
     train_root, val_root = _split_folders(root)
-    train, note = _folder_images(train_root, config, classes=None)
+    train, note = folder_images(train_root, config, classes=None)
     if val_root is None or not train.classes:
         return DataSplits(train, *_hold_out(train), (note,))
-    val, val_note = _folder_images(val_root, config, classes=train.classes)
+    val, val_note = folder_images(val_root, config, classes=train.classes)
     if not val.classes:
         return DataSplits(train, *_hold_out(train), (note, f"{val_note}, so a fifth of the training images tests"))
     return DataSplits(train, train, val, (note, val_note))
@@ -75,7 +75,8 @@ def _first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
     return next((root / name for name in names if (root / name).is_dir()), None)
 
 
-def _folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | None) -> tuple[FolderImages, str]:
+def folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | None) -> tuple[FolderImages, str]:
+    """All images below `root` with the labels of its class folders, and how it was understood."""
     index = index_folder(root)
     if len(index) == 0:
         raise CsmlError(
@@ -84,8 +85,7 @@ def _folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | 
     names, labels = _labels_from_folders(index)
     enough = 2 if classes is None else 1  # one folder alone says nothing, unless the training folder has its like
     if config.labels == "none" or (config.labels == "auto" and (labels is None or len(names) < enough)):
-        unknown = np.full(len(index), UNLABELED, dtype=np.int64)
-        return FolderImages(index, unknown, ()), f"{root}: {len(index):,} images, no labels"
+        return FolderImages(index), f"{root}: {len(index):,} images, no labels"
     if labels is None:
         raise CsmlError(f"images.labels: folders needs every image in a class folder, but {root} has some beside them")
     if classes is not None:
@@ -119,16 +119,20 @@ def _labels_from_folders(index: FolderIndex) -> tuple[tuple[str, ...], np.ndarra
 
 
 def _hold_out(images: FolderImages) -> tuple[Images | None, Images | None]:
-    """A fixed fifth of each class, at least one image of it, for testing; the rest for training on labels."""
+    """A fixed fifth of each class for testing; the rest for training on labels."""
     if not images.classes:
         return None, None
-    order = np.random.default_rng(0).permutation(len(images))
-    by_class = order[np.argsort(images.labels[order], kind="stable")]  # shuffled within each class
-    counts = np.bincount(images.labels, minlength=len(images.classes))
-    wanted = np.where(counts > 1, np.maximum(1, np.round(_HELD_OUT * counts)), 0)
-    rank = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)  # place within the class
-    held = np.zeros(len(images), bool)
+    kept, held = hold_out(images.labels, len(images.classes), _HELD_OUT, seed=0)
+    return (Subset(images, kept), Subset(images, held)) if len(held) else (None, None)
+
+
+def hold_out(labels: np.ndarray, classes: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids to keep and to hold out: a share of each class, at least one image of it unless that is its only one."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    by_class = order[np.argsort(labels[order], kind="stable")]  # shuffled within each class
+    counts = np.bincount(labels, minlength=classes)
+    wanted = np.where((counts > 1) & (share > 0), np.clip(np.round(share * counts), 1, counts - 1), 0)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)  # place within the class
+    held = np.zeros(len(labels), bool)
     held[by_class] = rank < np.repeat(wanted, counts)
-    if not held.any():
-        return None, None
-    return Subset(images, np.flatnonzero(~held)), Subset(images, np.flatnonzero(held))
+    return np.flatnonzero(~held), np.flatnonzero(held)

@@ -21,6 +21,7 @@ from csml.data.images import Images
 from csml.data.loading import view_batches, worker_count
 from csml.data.sampling import epoch_batches, generator_for, plan_batch
 from csml.errors import CsmlError
+from csml.evaluation.accuracy import accuracy
 from csml.evaluation.features import Features, extract_features, prepare
 from csml.models.backbones import FeatureNet, stage_channels
 from csml.progress import watched
@@ -83,7 +84,7 @@ class LinearProbe:
                     top1 = self.result()["stages"][str(max(self.config.stages))]["top1"]
                     log.info("epoch %d/%d  loss %.3f  top-1 %.1f %%", self.epoch, self.config.epochs, loss, 100 * top1)
                 if signals.caught is not None and self.epoch < self.config.epochs:
-                    message = f"stopped after epoch {self.epoch}; the same command with --resume continues"
+                    message = f"stopped after epoch {self.epoch}"
                     raise Interrupted(signals.caught, message)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         return self.result()
@@ -112,7 +113,7 @@ class LinearProbe:
 
     def _augmented_batches(self) -> Iterator[Batch]:
         config, device = self.config, self.fabric.device
-        spec = CropSpec("view", "anchor", config.images.size, config.crop_scale, (3 / 4, 4 / 3))
+        spec = CropSpec("view", 0, config.images.size, config.crop_scale, (3 / 4, 4 / 3))
         batches = epoch_batches(len(self.train), config.batch_size, config.seed, self.epoch)
         plans = (
             plan_batch(ids, None, 1, generator_for(config.seed, self.epoch, step)) for step, ids in enumerate(batches)
@@ -140,17 +141,7 @@ class LinearProbe:
         stages = {}
         for stage in self.config.stages:
             features = self.test.by_stage[stage][self.test.good].to(self.fabric.device)
-            scores = self.heads[str(stage)](features).cpu()  # (Q, classes)
-            ranked = scores.topk(min(5, len(self.classes)), dim=1).indices == labels[:, None]  # (Q, 5)
-            right = ranked[:, 0].float()
-            stages[str(stage)] = {
-                "top1": float(right.mean()),
-                "top5": float(ranked.any(1).float().mean()),
-                "per_class": {
-                    name: float(right[labels == label].mean()) if (labels == label).any() else None
-                    for label, name in enumerate(self.classes)
-                },
-            }
+            stages[str(stage)] = accuracy(self.heads[str(stage)](features).cpu(), labels, self.classes)
         return {"stages": stages, "tested": len(labels), "trained_on": len(self.train), "failed": self._failed()}
 
     def _failed(self) -> int:
@@ -165,14 +156,19 @@ class LinearProbe:
             "optimizer": self.optimizer.state_dict(),
         }
 
+    def can_resume(self) -> bool:
+        """Whether there is a checkpoint of these weights and settings."""
+        path = newest_checkpoint(self.checkpoints)
+        return path is not None and load_checkpoint(path)["origin"] == self.origin
+
     def resume(self) -> None:
         """Continue from the newest checkpoint."""
         path = newest_checkpoint(self.checkpoints)
         if path is None:
             raise CsmlError(f"resume: there is nothing to continue in {self.checkpoints}; leave --resume out")
-        state = load_checkpoint(path)
-        if state["origin"] != self.origin:
+        if not self.can_resume():
             raise CsmlError(f"resume: {self.checkpoints} belongs to other weights or settings; leave --resume out")
+        state = load_checkpoint(path)
         self.epoch = state["epoch"]
         self.heads.load_state_dict(state["heads"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -181,4 +177,5 @@ class LinearProbe:
 def _origin(backbone: ResNet, config: LinearConfig) -> str:
     """What a checkpoint belongs to: the weights and all settings but those of the machine."""
     weights = [float(value.double().sum()) for value in backbone.state_dict().values()]
-    return cache_key(weights, replace(config, hardware=HardwareConfig(), output=None))
+    images = replace(config.images, workers=None)
+    return cache_key(weights, replace(config, hardware=HardwareConfig(), images=images, output=None))

@@ -7,7 +7,7 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, ResNet
 
-_TORCHVISION = (
+TORCHVISION = (
     "resnet18",
     "resnet34",
     "resnet50",
@@ -20,7 +20,8 @@ _TORCHVISION = (
     "wide_resnet101_2",
 )
 _SMALL_WIDTHS = {"small": (32, 64, 128, 256), "tiny": (24, 48, 96, 192)}
-BACKBONES: tuple[str, ...] = (*_SMALL_WIDTHS, *_TORCHVISION)
+ONLY_HERE: tuple[str, ...] = tuple(_SMALL_WIDTHS)
+BACKBONES: tuple[str, ...] = (*_SMALL_WIDTHS, *TORCHVISION)
 STAGES: tuple[int, ...] = (1, 2, 3, 4)
 
 
@@ -59,7 +60,7 @@ def build_backbone(name: str, small_images: bool = False) -> ResNet:
     """
     if name in _SMALL_WIDTHS:
         net: ResNet = SmallResNet(_SMALL_WIDTHS[name])
-    elif name in _TORCHVISION:
+    elif name in TORCHVISION:
         net = getattr(torchvision.models, name)(weights=None)
     else:
         raise ValueError(f"backbone {name!r} is unknown; choose one of {', '.join(BACKBONES)}")

@@ -22,18 +22,26 @@ def neighbor_sheet(
         tile: side of a picture in pixels.
     """
     columns = min(columns, neighbors.shape[1])
+    rows = [[anchor, *neighbors[anchor, :columns].tolist()] for anchor in anchors.tolist()]
+    frames = [[_frame_colour(images, row[0], id, is_anchor=place == 0) for place, id in enumerate(row)] for row in rows]
+    return sheet([[images.read(id) for id in row] for row in rows], frames, tile)
+
+
+def sheet(
+    rows: list[list[Image.Image]], frames: list[list[tuple[int, int, int]]] | None = None, tile: int = 56
+) -> Image.Image:
+    """Rows of pictures in frames of the given colours (grey by default); the first of each row stands apart."""
     step = tile + 3 * _GAP
-    sheet = Image.new("RGB", ((columns + 1) * step + 2 * _GAP, len(anchors) * step), "white")
-    draw = ImageDraw.Draw(sheet)
-    for row, anchor in enumerate(anchors.tolist()):
-        for column, id in enumerate([anchor, *neighbors[anchor, :columns].tolist()]):
-            left = column * step + _GAP + (2 * _GAP if column else 0)  # the anchor stands apart
+    drawn = Image.new("RGB", (max(map(len, rows)) * step + 2 * _GAP, len(rows) * step), "white")
+    draw = ImageDraw.Draw(drawn)
+    for row, pictures in enumerate(rows):
+        for column, picture in enumerate(pictures):
+            left = column * step + _GAP + (2 * _GAP if column else 0)
             top = row * step + _GAP
-            frame = _frame_colour(images, anchor, id, is_anchor=column == 0)
+            frame = frames[row][column] if frames else _ANCHOR
             draw.rectangle([left, top, left + tile + 2 * _GAP - 1, top + tile + 2 * _GAP - 1], fill=frame)
-            picture = images.read(id).resize((tile, tile), Image.Resampling.LANCZOS)
-            sheet.paste(picture, (left + _GAP, top + _GAP))
-    return sheet
+            drawn.paste(picture.resize((tile, tile), Image.Resampling.LANCZOS), (left + _GAP, top + _GAP))
+    return drawn
 
 
 def _frame_colour(images: Images, anchor: int, id: int, is_anchor: bool) -> tuple[int, int, int]:

@@ -1,118 +1,147 @@
-"""Backbones in and out of files: ours as safetensors, anyone's state dict, without executing pickled code."""
+"""Networks in and out of files: ours as safetensors, anyone's checkpoint, without executing pickled code."""
 
-import contextlib
+import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import save_file
+from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
 
-from csml.config.schema import PretrainConfig
+from csml.config.schema import BackboneConfig, ImagesConfig
 from csml.data.cache import atomic_write
 from csml.errors import CsmlError
-from csml.models.backbones import BACKBONES, build_backbone
+from csml.models.backbones import BACKBONES, ONLY_HERE, build_backbone
+from csml.models.classifier import Classifier
 from csml.views.augment import MEAN, STD
+from csml.weights.layouts import recognise, torchvision_names
+from csml.weights.reading import read_tensors
 
-_PREFIXES = ("module.encoder_q.", "encoder_q.", "module.backbone.", "backbone.", "module.", "model.", "")
-"""Where checkpoints keep the network: MoCo's query encoder, wrappers of others, plain torchvision."""
-_NESTED = ("state_dict", "model", "teacher")
+_BACKBONE, _CLASSIFIER = "backbone.safetensors", "classifier.safetensors"
+_SHOWN = 4
+"""Names that a message tells of many."""
 
 
-def save_backbone(path: Path, backbone: ResNet, config: PretrainConfig) -> None:
+def save_backbone(path: Path, backbone: ResNet, model: BackboneConfig, images: ImagesConfig) -> None:
     """Write the network without its heads under torchvision's names, and how to feed it."""
-    tensors = {name: value.detach().contiguous().cpu() for name, value in backbone.state_dict().items()}
-    facts = {
-        "backbone": config.model.backbone,
-        "small_images": config.model.small_images,
-        "size": config.images.size,
-        "eval_crop": config.images.eval_crop,
-        "mean": MEAN,
-        "std": STD,
-    }
-    with atomic_write(path) as temporary:
-        save_file(tensors, temporary, metadata={"csml": json.dumps(facts)})
+    _save(path, backbone, _facts(model, images))
+
+
+def save_classifier(
+    path: Path, classifier: Classifier, model: BackboneConfig, images: ImagesConfig, classes: tuple[str, ...]
+) -> None:
+    """Write a network that tells classes apart, how to feed it, and the names of the classes."""
+    _save(path, classifier, {**_facts(model, images), "classes": classes})
 
 
 def load_backbone(path: str | Path) -> ResNet:
     """The pre-trained network in eval mode: images `(B, 3, H, W)` → pooled features `(B, C)`.
 
     Args:
-        path: a run directory, its backbone.safetensors, or a checkpoint file of torchvision or MoCo (.pth, .pt,
+        path: a run directory, its backbone.safetensors, or a checkpoint of another trainer (.pth, .pt, .ckpt,
             .safetensors), whose architecture is recognised from its shapes.
 
     The network is torchvision's, under torchvision's names, with `fc` replaced by the identity.
     """
-    facts = weight_facts(path)
-    state = _strip_prefix(_read(_file(path)))
-    name = facts.get("backbone") or _recognise(state, path)
-    small = facts["small_images"] if facts else state["conv1.weight"].shape[-1] == 3
-    net = build_backbone(name, small)
-    wanted = net.state_dict()
-    missing = sorted(set(wanted) - set(state))
-    wrong = [key for key in wanted if key in state and state[key].shape != wanted[key].shape]
-    if missing or wrong:
-        what = f"{missing[0]} is missing" if missing else f"{wrong[0]} has another shape"
-        raise CsmlError(f"{path} does not fit {name}: {what} ({len(missing)} missing, {len(wrong)} of another shape)")
-    net.load_state_dict({key: state[key] for key in wanted})
+    network = network_of(path)
+    net = build_backbone(network.backbone, network.small_images)
+    tensors = torchvision_names(read_tensors(_file(path, _BACKBONE)))
+    _fill(net, tensors, f"{path} does not fit {network.backbone}")
     return net.eval()
+
+
+def network_of(path: str | Path) -> BackboneConfig:
+    """Which network the weights belong to."""
+    facts = weight_facts(path)
+    if facts:
+        return BackboneConfig(facts["backbone"], facts["small_images"])
+    tensors = torchvision_names(read_tensors(_file(path, _BACKBONE)))
+    name = recognise(tensors)
+    if name in ONLY_HERE:
+        raise CsmlError(
+            f"{path}: of a {name}, only the files that csml writes for use say all that is needed; give its run"
+        )
+    if name is None:
+        raise CsmlError(f"{path} is none of the networks known here: {', '.join(BACKBONES)}")
+    return BackboneConfig(name, small_images=tensors["conv1.weight"].shape[-1] == 3)
+
+
+def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
+    """The network of a run of `csml finetune`, `mine` or `supervised`, in eval mode, and its facts: classes, size, …"""
+    file = _file(path, _CLASSIFIER)
+    facts = weight_facts(file)
+    if "classes" not in facts:
+        raise CsmlError(f"{path} tells no classes apart; give a run of csml finetune, mine or supervised")
+    classifier = Classifier(build_backbone(facts["backbone"], facts["small_images"]), len(facts["classes"]))
+    tensors = read_tensors(file)
+    _fill(classifier, tensors, f"{path} does not fit {facts['backbone']}")
+    return classifier.eval(), facts
 
 
 def weight_facts(path: str | Path) -> dict[str, Any]:
     """How a file of ours wants to be fed (size, eval_crop, …); empty for others' files. Reads no weights."""
-    file = _file(path)
+    file = _file(path, _BACKBONE)
     if file.suffix != ".safetensors":
         return {}
-    with _as_weights(file), safe_open(file, framework="pt") as opened:
-        return json.loads((opened.metadata() or {}).get("csml", "{}"))
+    try:
+        with safe_open(file, framework="pt") as opened:
+            facts: dict[str, Any] = json.loads((opened.metadata() or {}).get("csml", "{}"))
+    except Exception as error:
+        raise CsmlError(f"{file} cannot be read as weights ({str(error).splitlines()[0]})") from error
+    return facts
 
 
-def _file(path: str | Path) -> Path:
+def weights_digest(path: str | Path) -> str:
+    """A hash of the weight file, which tells results of other weights."""
+    with _file(path, _BACKBONE).open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:20]
+
+
+def _facts(model: BackboneConfig, images: ImagesConfig) -> dict[str, Any]:
+    return {
+        "backbone": model.backbone,
+        "small_images": model.small_images,
+        "size": images.size,
+        "eval_crop": images.eval_crop,
+        "mean": MEAN,
+        "std": STD,
+    }
+
+
+def _save(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:
+    tensors = {name: value.detach().contiguous().cpu() for name, value in network.state_dict().items()}
+    with atomic_write(path) as temporary:
+        save_file(tensors, temporary, metadata={"csml": json.dumps(facts)})
+
+
+def _fill(network: nn.Module, tensors: dict[str, Tensor], problem: str) -> None:
+    """Load what the network needs; CsmlError that lists what is missing, of another shape, or left over."""
+    wanted = network.state_dict()
+    tensors = dict(tensors)
+    for key in wanted:  # old checkpoints do not count batches
+        if key.endswith("num_batches_tracked"):
+            tensors.setdefault(key, torch.zeros((), dtype=torch.long))
+    missing = [key for key in wanted if key not in tensors]
+    wrong = [key for key in wanted if key in tensors and tensors[key].shape != wanted[key].shape]
+    if missing or wrong:
+        unexpected = [key for key in tensors if key not in wanted]
+        lists = [("missing", missing), ("of another shape", wrong), ("unexpected", unexpected)]
+        told = [f"{len(names)} {what} ({_some(names)})" for what, names in lists if names]
+        raise CsmlError(f"{problem}: {'; '.join(told)}")
+    network.load_state_dict({key: tensors[key] for key in wanted})
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+def _file(path: str | Path, name: str) -> Path:
     path = Path(path).expanduser()
     if path.is_dir():
-        path = path / "backbone.safetensors"
+        path = path / name
     if not path.exists():
         raise CsmlError(f"there are no weights at {path}; give a run directory or a weight file")
     return path
-
-
-@contextlib.contextmanager
-def _as_weights(path: Path) -> Iterator[None]:
-    """Turns whatever a broken file raises into one line."""
-    try:
-        yield
-    except Exception as error:
-        raise CsmlError(f"{path} cannot be read as weights ({str(error).splitlines()[0]})") from error
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    with _as_weights(path):
-        loaded = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    for key in _NESTED:
-        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
-            loaded = loaded[key]
-    if not isinstance(loaded, dict):
-        raise CsmlError(f"{path} holds a {type(loaded).__name__}, not a dictionary of weights")
-    return {key: value for key, value in loaded.items() if isinstance(value, Tensor)}
-
-
-def _strip_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    for prefix in _PREFIXES:
-        if f"{prefix}conv1.weight" in state:
-            return {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-    return state
-
-
-def _recognise(state: dict[str, Tensor], path: str | Path) -> str:
-    """The backbone whose parameters have these names and shapes, the first convolution aside."""
-    ours = {key: value.shape for key, value in state.items() if key.startswith("layer")}
-    for name in BACKBONES:
-        with torch.device("meta"):
-            theirs = {k: v.shape for k, v in build_backbone(name).state_dict().items() if k.startswith("layer")}
-        if theirs == ours:
-            return name
-    raise CsmlError(f"{path} is none of the networks known here: {', '.join(BACKBONES)}")

@@ -1,0 +1,46 @@
+"""What a classifier says about images, batch by batch."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from csml.config.schema import ImagesConfig
+from csml.data.images import Images
+from csml.data.loading import center_batches, worker_count
+from csml.evaluation.accuracy import entropy
+from csml.evaluation.features import prepare
+from csml.models.classifier import Classifier
+
+
+class Predictions(NamedTuple):
+    """About B consecutive images."""
+
+    ids: Tensor
+    """`(B,)`"""
+    labels: Tensor
+    """`(B,)`, the likeliest class"""
+    probabilities: Tensor
+    """`(B,)`, of that class"""
+    entropies: Tensor
+    """`(B,)`, in nats"""
+    good: Tensor
+    """`(B,)` bool: the image could be read"""
+
+
+@torch.no_grad()
+def predict(
+    classifier: Classifier, images: Images, config: ImagesConfig, fabric: Fabric, batch_size: int = 256
+) -> Iterator[Predictions]:
+    """Go through all images in the order of their ids; nothing is kept, so that there may be any number of them."""
+    device = fabric.device
+    classifier = classifier.to(device).eval()
+    workers = worker_count(images, config.workers, device.type)
+    for batch in center_batches(images, config.size, config.eval_crop, batch_size, workers, pin=device.type == "cuda"):
+        with fabric.autocast():
+            scores = classifier(prepare(batch.crops, device))  # (B, classes)
+        shares = scores.double().softmax(dim=1)
+        probabilities, labels = shares.max(dim=1)
+        yield Predictions(batch.ids, labels.cpu(), probabilities.cpu(), entropy(shares).cpu(), batch.good)
