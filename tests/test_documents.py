@@ -20,6 +20,14 @@ SHORTER = {
     "pretrain": ["--epochs", "1"],
     "knn": [],
     "linear": ["--epochs", "2"],
+    "supervised": ["--epochs", "1"],
+    "ablate": ["--dry_run", "true"],
+    "finetune": ["--epochs", "2"],
+    "mine": ["--epochs", "1", "--max_entropy", "9"],
+    "predict": [],
+    "neighbors": [],
+    "embed": [],
+    "export": [],
 }
 
 
@@ -42,6 +50,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = place / "FOLDER" / synthetic.CLASS_NAMES[label] / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).save(path)
+    Image.fromarray(picture).save(place / "IMAGE.jpg")
     return place
 
 
@@ -57,6 +66,14 @@ def test_the_commands_and_the_python_of_the_readme_run(workplace: Path) -> None:
     assert ran >= 4
     for block in blocks("python"):
         subprocess.run([sys.executable, "-c", block], cwd=workplace, check=True)
+
+
+def test_the_ablation_of_the_readme_is_one(workplace: Path) -> None:
+    (text,) = blocks("yaml")
+    (workplace / "mine.yaml").write_text(text)
+    done = csml("ablate", "mine.yaml", "--dry_run", "true", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("to do") == 12
 
 
 def test_the_make_targets_of_the_readme_exist() -> None:

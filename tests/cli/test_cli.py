@@ -12,6 +12,7 @@ from csml.cli.pretrain import parse
 from csml.config.presets import PRESETS
 from csml.config.protocols import LinearConfig
 from csml.errors import CsmlError
+from csml.views import crop_specs
 
 
 def refused(*words: str) -> str:
@@ -53,6 +54,20 @@ def refused(*words: str) -> str:
         (["--augmentation.gray", "2"], "augmentation.gray", "between 0 and 1"),
         (["--optimizer.lr_per_256", "-1"], "optimizer.lr_per_256", "above 0"),
         (["--images.size", "2"], "images.size", "at least 8"),
+        (["--views.small_crops", "-1"], "views.small_crops", "0 or more"),
+        (["--views.small_crops", "2", "--views.small_size", "300"], "views.small_size", "224"),
+        (["--views.small_scale", "[0, 2]"], "views.small_scale", "a ≤ b"),
+        (["--views.mix", "mixup", "--views.cross_sample", "false"], "views.mix", "--views.mix none"),
+        (["--views.positives", "0"], "views.positives", "at least 1"),
+        (["--views.positives", "11"], "views.positives", "neighbors.k, which is 10"),
+        (["--preset", "demo-moco-v2", "--views.positives", "2"], "views.positives", "--views.cross_sample true"),
+        (["--framework", "byol", "--contrast.queue_length", "64"], "contrast.queue_length", "no queue"),
+        (["--preset", "demo-csml-byol", "--contrast.temperature", "0.1"], "contrast.temperature", "no queue"),
+        (["--preset", "demo", "--framework", "byol"], "contrast.", "demo-byol"),
+        (["--byol.momentum", "0.9"], "byol.momentum", "demo-byol"),
+        (["--preset", "demo-byol", "--byol.momentum", "2"], "byol.momentum", "between 0 and 1"),
+        (["--augmentation.key_blur", "1.5"], "augmentation.key_blur", "between 0 and 1"),
+        (["--optimizer.kind", "adam"], "optimizer.kind", "lars"),
         (["--preset", "imagnet"], "preset", "imagenet-200ep"),
         (["--resume", "/nowhere"], "/nowhere", "run directory"),
     ],
@@ -126,7 +141,7 @@ def test_help_of_a_command_explains_its_options(command: str) -> None:
     done = csml(command, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: csml {command}")
-    assert "--data" in done.stdout
+    assert ("--data" in done.stdout) is (command not in ("predict", "export"))
 
 
 def test_help_comes_from_the_docstrings() -> None:
@@ -145,9 +160,20 @@ def test_an_unknown_command_is_one_line() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_valid(preset: str) -> None:
     config, _ = parse(["--preset", preset])
-    twin = preset.endswith("-moco-v2")
-    assert config.views.cross_sample is not twin
-    assert config.model.stages == ((4,) if twin else (2, 3, 4))
+    single = preset.endswith("-moco-v2") or (preset.endswith("-byol") and not preset.endswith("-csml-byol"))
+    assert config.views.cross_sample is not single
+    assert config.model.stages == ((4,) if single else (2, 3, 4))
+    assert config.framework == ("byol" if preset.endswith("byol") else "contrast")
+    assert config.views.symmetric is preset.endswith("byol")
+
+
+def test_the_byol_preset_is_the_paper_s_constants() -> None:
+    config, _ = parse(["--preset", "imagenet-300ep-csml-byol"])
+    assert (config.epochs, config.byol.momentum, config.optimizer.kind) == (300, 0.99, "lars")
+    assert (config.model.hidden, config.model.dim, config.byol.predictor_hidden) == (4096, 256, None)
+    augmentation = config.augmentation
+    assert (augmentation.blur, augmentation.key_blur) == (1.0, 0.1)
+    assert (augmentation.solarize, augmentation.key_solarize) == (0.0, 0.2)
 
 
 def test_the_imagenet_presets_are_the_paper_s_constants() -> None:
@@ -162,7 +188,7 @@ def test_the_imagenet_presets_are_the_paper_s_constants() -> None:
         )
         assert (config.neighbors.k, config.neighbors.refresh_every) == (10, 5)
         assert (config.views.mix, config.views.mix_alpha) == ("cutmix", 1.0)
-        assert config.augmentation.crop_scale == (0.2, 1.0)
+        assert {spec.scale for spec in crop_specs(config)} == {(0.2, 1.0)}
         assert config.model.backbone == "resnet50"
 
 

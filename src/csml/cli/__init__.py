@@ -9,8 +9,16 @@ from csml.errors import CsmlError
 COMMANDS = {
     "demo": ("csml.cli.demo", "watch MoCo v2 and CsMl learn from the built-in pictures; minutes on a laptop"),
     "pretrain": ("csml.cli.pretrain", "learn a backbone from a folder of images, labels or not"),
+    "finetune": ("csml.cli.finetune", "turn a backbone and a few labels into a classifier"),
+    "mine": ("csml.cli.mine", "let the classifier label what it is sure of, and train on that too"),
+    "predict": ("csml.cli.predict", "label images: class, probability, entropy"),
+    "supervised": ("csml.cli.supervised", "train the same network with labels, for comparison"),
+    "embed": ("csml.cli.embed", "write the features of every image to a file"),
+    "neighbors": ("csml.cli.neighbors", "find the images of a folder that are most like a given one"),
+    "export": ("csml.cli.export", "write a backbone for torchvision, timm, detectron2, onnx, …"),
     "knn": ("csml.cli.knn", "judge a backbone by its nearest neighbours"),
     "linear": ("csml.cli.linear", "judge a backbone by a linear classifier on its frozen features"),
+    "ablate": ("csml.cli.ablate", "train and judge variations at several seeds; one table"),
 }
 
 _HELP = """csml learns visual representations from unlabelled images.
@@ -33,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_HELP.format(commands="\n".join(f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items())), end="")
+        print(_HELP.format(commands="\n".join(f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items())), end="")
         return 0
     if words[0] in ("-V", "--version"):
         from csml import __version__

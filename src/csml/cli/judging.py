@@ -1,19 +1,20 @@
 """What `csml knn` and `csml linear` share: which weights, which data, where the result goes."""
 
+import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from csml.cli.run_settings import first_difference, inherited, settings_of, trained_with
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
+from csml.config.schema import SupervisedConfig, TrainingConfig
 from csml.data.images import Images
 from csml.data.open import open_data
 from csml.errors import CsmlError
-from csml.weights import weight_facts
+from csml.training.run_directory import write_json
+from csml.weights import weights_digest
 
-_INHERITED = ("data", "images.", "hardware.")
 C = TypeVar("C", KnnConfig, LinearConfig)
 
 
@@ -25,16 +26,23 @@ def parse(
         _parser(command, schema, summary, flags).settings(arguments)
     chosen = _parser(command, schema, summary, flags).first_look(arguments)
     parser = _parser(command, schema, summary, flags)
-    parser.start_from(_trained_with(Path(chosen.weights)), origin=chosen.weights)
+    parser.start_from(trained_with(Path(chosen.weights)), origin=chosen.weights)
     settings = parser.settings(arguments)
     return settings.weights, parser.build(settings, schema), settings
 
 
-def labeled_splits(config: KnnConfig | LinearConfig) -> tuple[Images, Images]:
+def settings_for(command: str, schema: type[C], run: TrainingConfig, words: list[str]) -> C:
+    """What `parse` would give for the weights of a run that may not exist yet."""
+    parser = _parser(command, schema, "", ())
+    parser.start_from(inherited(flatten(settings_of(run))), origin=str(run.out))
+    return parser.build(parser.settings([str(run.out), *words]), schema)
+
+
+def labeled_splits(config: KnnConfig | LinearConfig | SupervisedConfig) -> tuple[Images, Images]:
     """Training and test images with labels, or an error that says what is missing."""
     data = open_data(config.data, config.images)
     if data.labeled is None or data.val is None:
-        raise CsmlError(f"data: {config.data} has no labels to judge by; one folder per class gives them")
+        raise CsmlError(f"data: {config.data} has no labels; one folder per class gives them")
     return data.labeled, data.val
 
 
@@ -46,23 +54,27 @@ def result_path(weights: str, output: str | None, name: str) -> Path:
     return (path if path.is_dir() else path.parent) / name
 
 
+def write_result(path: Path, weights: str, config: KnnConfig | LinearConfig, result: dict[str, Any]) -> None:
+    """What was found, of which weights, with which settings."""
+    facts = {"weights": weights, "digest": weights_digest(weights), "data": config.data}
+    write_json(path, {**facts, "settings": settings_of(config), **result})
+
+
+def is_judged(path: Path, weights: str, config: KnnConfig | LinearConfig) -> bool:
+    """Whether there is a result of these very weights with these settings, those of the machine aside."""
+    if not path.exists():
+        return False
+    found = json.loads(path.read_text())
+    same = first_difference(flatten(found.get("settings", {})), flatten(settings_of(config))) is None
+    return same and found.get("digest") == weights_digest(weights)
+
+
 def _parser(command: str, schema: type[Any], summary: str, flags: tuple[str, ...]) -> SettingsParser:
     parser = SettingsParser(command, schema, summary, f"csml {command} WEIGHTS [--data FOLDER] [--KEY VALUE …]")
-    help_text = "A run directory, a backbone.safetensors, or a torchvision or MoCo checkpoint."
+    help_text = "A run directory or a weight file, ours or another trainer's."
     parser.add_argument("weights", type=str, help=help_text)
     for flag in flags:
         parser.add_argument(
             f"--{flag}", type=bool, default=False, nargs="?", const=True, help="Continue where it stopped."
         )
     return parser
-
-
-def _trained_with(weights: Path) -> dict[str, Any]:
-    """Data, image and hardware settings of the run they belong to, or what a weight file of ours says of itself."""
-    weights = weights.expanduser()
-    config = weights / "config.yaml"
-    if config.exists():
-        settings = flatten(yaml.safe_load(config.read_text("utf-8")))
-        return {key: value for key, value in settings.items() if key.startswith(_INHERITED)}
-    facts = weight_facts(weights)
-    return {f"images.{key}": facts[key] for key in ("size", "eval_crop") if key in facts}

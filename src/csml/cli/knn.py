@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from csml.cli.judging import labeled_splits, parse, result_path
+from csml.cli.judging import labeled_splits, parse, result_path, write_result
 from csml.config.checks import check_knn
 from csml.config.protocols import KnnConfig
 from csml.data.images import Images
@@ -11,20 +11,26 @@ from csml.evaluation.features import extract_features
 from csml.evaluation.knn import vote
 from csml.neighbors import nearest
 from csml.training.device import build_fabric
-from csml.training.run_directory import write_json
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
 
 
+SUMMARY = "Classify test images by the weighted vote of their nearest training images."
+
+
 def run(arguments: list[str]) -> int:
-    summary = "Classify test images by the weighted vote of their nearest training images."
-    weights, config, _ = parse("knn", KnnConfig, summary, arguments)
+    weights, config, _ = parse("knn", KnnConfig, SUMMARY, arguments)
+    return carry_out(weights, config)
+
+
+def carry_out(weights: str, config: KnnConfig) -> int:
+    """Judge, print, write; the exit code."""
     check_knn(config)
     train, val = labeled_splits(config)
     result = judge(load_backbone(weights), train, val, config)
     path = result_path(weights, config.output, "knn.json")
-    write_json(path, {"weights": weights, "data": config.data, **result})
+    write_result(path, weights, config, result)
     for k, accuracy in result["accuracy"].items():
         print(f"{k}-NN  {accuracy:.1%}")
     log.info("written to %s", path)

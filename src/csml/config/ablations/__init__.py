@@ -1,0 +1,151 @@
+"""Ablations: a base, named variations of it, seeds. The files beside this one mirror the paper's, at three scales."""
+
+import itertools
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from csml.config.presets import TWINS, flatten
+from csml.errors import CsmlError
+
+SHIPPED: tuple[str, ...] = ("modules", "neighbors", "levels", "mixing", "positives", "epochs", "byol", "cost")
+_KEYS = ("title", "scales", "base", "seeds", "variations", "grid", "knn", "linear", "plot")
+_PLOTS = ("bars", "cost", "stages")
+_NOT_SETTINGS = ("preset", "twin", "times")
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One row of the table."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """of `csml pretrain`, without --seed and --out"""
+    times: dict[str, float]
+    """settings that are multiples of what the arguments make them, such as twice the epochs"""
+    facts: dict[str, Any]
+    """the settings that make it differ from the base"""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What to run, how to judge it, how to show it."""
+
+    name: str
+    title: str
+    seeds: tuple[int, ...]
+    variations: tuple[Variation, ...]
+    knn: dict[str, Any]
+    """settings of `csml knn`, dotted"""
+    linear: dict[str, Any]
+    """settings of `csml linear`, dotted"""
+    plot: str
+    """bars, cost, stages, or a setting whose values are the x axis"""
+
+
+def read_ablation(file: str, scale: str | None) -> Ablation:
+    """The file at a path, or one of SHIPPED by name, at one of its scales."""
+    shipped = file in SHIPPED and not Path(file).is_file()
+    path = Path(str(files(__package__) / f"{file}.yaml")) if shipped else Path(file).expanduser()
+    if not path.is_file():
+        raise CsmlError(f"there is no file {file}; give a YAML file or one of {', '.join(SHIPPED)}")
+    try:
+        tree = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CsmlError(f"{file} is not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(tree, dict):
+        raise CsmlError(f"{file}: expected keys such as base and variations")
+    unknown = [key for key in tree if key not in _KEYS]
+    if unknown:
+        raise CsmlError(f"{file}: the key {unknown[0]} is unknown; there are {', '.join(_KEYS)}")
+    return _ablation(path.stem, file, _at_scale(tree, file, scale))
+
+
+def _at_scale(tree: dict[str, Any], file: str, scale: str | None) -> dict[str, Any]:
+    """The scale's settings under those of the base, and its own seeds and judges over the file's."""
+    scales = _mapping(tree.pop("scales", None), f"{file}: scales")
+    if not scales:
+        if scale is not None:
+            raise CsmlError(f"scale: {file} has no scales; leave --scale out")
+        return tree
+    if scale not in scales:
+        given = "give --scale with" if scale is None else f"{scale!r} is unknown; choose"
+        raise CsmlError(f"scale: {given} one of {', '.join(scales)}")
+    chosen = dict(_mapping(scales[scale], f"{file}: scales: {scale}"))
+    own: dict[str, Any] = {key: chosen.pop(key) for key in ("seeds", "knn", "linear", "title") if key in chosen}
+    return {**tree, **own, "base": {**flatten(chosen), **_settings(tree, "base", file)}}
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise CsmlError(f"{where}: expected KEY: VALUE, not {value}")
+    return value
+
+
+def _settings(tree: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    """What stands under a key, as dotted settings."""
+    return flatten(_mapping(tree.get(key), f"{where}: {key}"))
+
+
+def _ablation(name: str, file: str, tree: dict[str, Any]) -> Ablation:
+    base = _settings(tree, "base", file)
+    named = _mapping(tree.get("variations"), f"{file}: variations")
+    rows = {str(row): _settings(named, row, file) for row in named} | _grid(_settings(tree, "grid", file), file)
+    if not rows:
+        raise CsmlError(f"{file}: there is nothing to vary; give variations, or a grid")
+    seeds = tree.get("seeds", [0])
+    if not isinstance(seeds, list) or not seeds or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+        raise CsmlError(f"{file}: seeds: a list of numbers such as [0, 1, 2], not {seeds}")
+    plot = tree.get("plot", _PLOTS[0])
+    if plot not in _PLOTS and not all(plot in settings for settings in rows.values()):
+        raise CsmlError(f"{file}: plot: one of {', '.join(_PLOTS)}, or a setting that every variation has, not {plot}")
+    return Ablation(
+        name=name,
+        title=str(tree.get("title", name)),
+        seeds=tuple(seeds),
+        variations=tuple(_variation(row, {**base, **settings}, settings, file) for row, settings in rows.items()),
+        knn=_settings(tree, "knn", file),
+        linear=_settings(tree, "linear", file),
+        plot=plot,
+    )
+
+
+def _grid(axes: dict[str, Any], file: str) -> dict[str, dict[str, Any]]:
+    """Every combination of the values of each key, named after them."""
+    if not all(isinstance(values, list) and values for values in axes.values()):
+        raise CsmlError(f"{file}: grid: expected a list of values for each key, such as neighbors.k: [1, 5, 10]")
+    if not axes:
+        return {}
+    combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return {", ".join(f"{key.split('.')[-1]} {value}" for key, value in c.items()): c for c in combinations}
+
+
+def _variation(name: str, settings: dict[str, Any], own: dict[str, Any], file: str) -> Variation:
+    for key, instead in (("times", "times.KEY: FACTOR"), ("seed", "seeds: [0, 1] for all")):
+        if key in settings:
+            raise CsmlError(f"{file}: {name}: {key}: give {instead}")
+    times = {key.removeprefix("times."): settings[key] for key in settings if key.startswith("times.")}
+    for key, factor in times.items():
+        if not isinstance(factor, int | float) or factor <= 0:
+            raise CsmlError(f"{file}: {name}: times.{key}: a number above 0, not {factor}")
+    preset, twin = settings.get("preset"), settings.get("twin")
+    if twin is not None and (preset is None or twin not in TWINS):
+        raise CsmlError(f"{file}: {name}: twin: one of {', '.join(TWINS)}, of a preset that base names, not {twin}")
+    words = ["--preset", f"{preset}-{twin}" if twin else preset] if preset else []
+    for key, value in settings.items():
+        if key.split(".")[0] not in _NOT_SETTINGS:
+            words += [f"--{key}", as_word(value)]
+    facts = {key: value for key, value in own.items() if key.split(".")[0] not in ("times", "twin")}
+    return Variation(name, tuple(words), times, facts)
+
+
+def as_word(value: Any) -> str:
+    """As a command line would have it."""
+    if value is None or isinstance(value, bool | list):
+        return str(yaml.safe_dump(value, default_flow_style=True)).removesuffix("...\n").strip()
+    return str(value)

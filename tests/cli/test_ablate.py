@@ -1,0 +1,243 @@
+"""Ablations: what the files say, what is run, and that nothing is run twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import csml
+from csml.cli.ablate import AblateConfig, ablate, run_config
+from csml.config.ablations import SHIPPED, read_ablation
+from csml.errors import CsmlError
+
+FILE = """
+title: With and without a mixture
+base:
+  preset: demo
+  images: {synthetic_train: 200, synthetic_val: 60}
+  contrast.queue_length: 64
+  epochs: 2
+  neighbors: {warmup_epochs: 1, k: 3}
+  model.stages: [4]
+  monitor: {knn_every: 0, tensorboard: false}
+  hardware.threads: 1
+  checkpoint: {every_steps: 1, keep: 99}
+seeds: [0, 1]
+variations:
+  MoCo v2: {twin: moco-v2}
+  "q_a + q_p": {views.mix: none}
+knn: {k: [5]}
+linear: {augment: false, epochs: 3}
+"""
+
+
+def written(folder: Path, text: str = FILE) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def start(file: str, out: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "csml", "ablate", file, "--out", str(out)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(process: "subprocess.Popen[str]", path: Path) -> None:
+    for _ in range(12_000):
+        if path.exists():
+            return
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.01)
+    pytest.fail(f"{path} was never written")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Never interrupted."""
+    folder = tmp_path_factory.mktemp("ablation")
+    done = csml("ablate", written(folder), "--out", str(folder / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "With and without a mixture" in done.stdout
+    return folder / "out"
+
+
+def accuracies(out: Path) -> list[dict[str, float]]:
+    runs = json.loads((out / "results.json").read_text())["runs"]
+    return [{key: value for key, value in run.items() if key != "minutes"} for run in runs]
+
+
+def test_every_variation_is_trained_and_judged_at_every_seed(finished: Path) -> None:
+    runs = accuracies(finished)
+    assert [(run["variation"], run["seed"]) for run in runs] == [
+        ("MoCo v2", 0), ("q_a + q_p", 0), ("MoCo v2", 1), ("q_a + q_p", 1),
+    ]  # fmt: skip
+    assert all(0 <= run["5-NN"] <= 1 and 0 <= run["linear, stage 4"] <= 1 for run in runs)
+    assert "purity of Ω" in runs[1] and "purity of Ω" not in runs[0]
+    for name in ("table.md", "runs.csv", "plot.png", "plot.svg"):
+        assert (finished / name).stat().st_size > 100
+    assert "±" in (finished / "table.md").read_text()
+    assert len((finished / "runs.csv").read_text().splitlines()) == 5
+    assert (finished / "moco-v2" / "seed-1" / "backbone.safetensors").exists()
+
+
+def test_killed_in_the_middle_it_continues_to_the_same_table(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "out"
+    file = written(tmp_path)
+    process = start(file, out)
+    second = out / "q_a+q_p" / "seed-0"
+    wait_for(process, second / "checkpoints" / "epoch-0001-step-000001.pt")
+    process.kill()
+    process.wait()
+    kept = (out / "moco-v2" / "seed-0" / "linear.json").stat().st_mtime_ns
+
+    process = start(file, out)  # a cluster's polite signal, in the third run
+    wait_for(process, out / "moco-v2" / "seed-1" / "checkpoints" / "epoch-0000-step-000001.pt")
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, error
+    assert f"ablate {file} --out {out}" in error
+    assert "Traceback" not in error
+    assert "resumed from" in error  # the run that was killed
+
+    done = csml("ablate", file, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert accuracies(out) == accuracies(finished)
+    assert (out / "moco-v2" / "seed-0" / "linear.json").stat().st_mtime_ns == kept
+
+
+def test_a_finished_ablation_is_only_read(finished: Path, tmp_path: Path) -> None:
+    runs = [path for path in finished.rglob("*") if path.is_file() and path.parent != finished]
+    before = {path: path.stat().st_mtime_ns for path in runs}
+    done = csml("ablate", written(tmp_path), "--out", str(finished))
+    assert done.returncode == 0, done.stderr
+    assert "4 of them done" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in runs} == before
+
+
+def test_runs_made_with_other_settings_are_refused_by_name(finished: Path, tmp_path: Path) -> None:
+    file = written(tmp_path, FILE.replace("k: 3", "k: 4"))
+    done = csml("ablate", file, "--out", str(finished))
+    assert done.returncode == 2
+    assert "neighbors.k 3" in done.stderr
+    assert "--out" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_judging_anew_with_other_settings_needs_no_training(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    os.utime(copy)
+    file = written(tmp_path, FILE.replace("k: [5]", "k: [3]"))
+    done = csml("ablate", file, "--out", str(copy))
+    assert done.returncode == 0, done.stderr
+    assert "images/s" not in done.stderr  # no epoch was trained
+    assert all("3-NN" in run and "5-NN" not in run for run in accuracies(copy))
+
+
+def test_one_failing_run_does_not_cost_the_others(tmp_path: Path) -> None:
+    text = FILE.replace("seeds: [0, 1]", "seeds: [0]").replace(
+        "  MoCo v2: {twin: moco-v2}", "  broken: {optimizer.lr_per_256: 1.0e+30}"
+    )
+    done = csml("ablate", written(tmp_path, text), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "broken, seed 0 failed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [run["variation"] for run in accuracies(tmp_path / "out")] == ["q_a + q_p"]
+    assert "non-finite" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_dry_run_only_tells(tmp_path: Path) -> None:
+    done = csml("ablate", written(tmp_path), "--out", str(tmp_path / "out"), "--dry_run", "true")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("to do") == 4
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("scale", ["demo", "cifar10", "paper"])
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_ablation_is_valid_at_every_scale(name: str, scale: str, tmp_path: Path) -> None:
+    ablation = read_ablation(name, scale)
+    configs = [run_config(variation, 0, None, tmp_path) for variation in ablation.variations]
+    assert len({config.out for config in configs}) == len(configs) >= 2
+    data = {"demo": "synthetic", "cifar10": "cifar10", "paper": "imagenet"}[scale]
+    assert {Path(config.data).name for config in configs} == {data}
+
+
+def test_the_modules_are_the_paper_s_rows(tmp_path: Path) -> None:
+    rows = {v.name: run_config(v, 0, None, tmp_path) for v in read_ablation("modules", "paper").variations}
+    moco, cross, mixed, small = rows.values()
+    assert (moco.views.cross_sample, moco.views.mix, moco.model.stages) == (False, "none", (4,))
+    assert (cross.views.cross_sample, cross.views.mix) == (True, "none")
+    assert (mixed.views.mix, mixed.views.small_crops) == ("cutmix", 0)
+    assert (small.views.mix, small.views.small_crops) == ("cutmix", 4)
+    assert {config.epochs for config in rows.values()} == {200}
+
+
+def test_multiples_of_the_base_are_worked_out(tmp_path: Path) -> None:
+    rows = {v.name: run_config(v, 0, None, tmp_path) for v in read_ablation("epochs", "paper").variations}
+    assert rows["MoCo v2, double epochs"].epochs == 400
+    assert rows["MoCo v2, double batch"].batch_size == 2048
+    half = rows["q_a + q_p, half the epochs"]
+    assert (half.epochs, half.neighbors.warmup_epochs) == (100, 5)
+
+
+def test_a_grid_is_every_combination(tmp_path: Path) -> None:
+    ablation = read_ablation("neighbors", "demo")
+    configs = [run_config(variation, 0, None, tmp_path) for variation in ablation.variations]
+    assert [(c.views.mix, c.neighbors.k) for c in configs] == [
+        (mix, k) for mix in ("cutmix", "none") for k in (0, 1, 5, 10, 100)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("base: {preset: demo}", "nothing to vary"),
+        ("variations: [a, b]", "KEY: VALUE"),
+        ("variants: {a: {}}", "variants"),
+        ("variations: {a: {}}\nseeds: 3", "seeds"),
+        ("variations: {a: {}}\nseeds: [-1]", "seeds"),
+        ("base: {preset: demo}\nvariations: {a: {twin: simclr}}", "moco-v2"),
+        ("variations: {a: {twin: moco-v2}}", "base"),
+        ("base: {preset: demo}\ngrid: {neighbors.k: 5}", "list"),
+        ("base: {preset: demo}\nvariations: {a: {epochs: many}}", "a: epochs: expected a whole number"),
+        ("base: {preset: demo}\nvariations: {a: {views.mixed: none}}", "--views.mix"),
+        ("base: {preset: demo}\nvariations: {a: {times.epochs: 0}}", "times.epochs"),
+        ("base: {preset: demo}\nvariations: {a: {times.data: 2}}", "times.data"),
+        ("base: {preset: demo}\nvariations: {a: {}, A: {}}", "folder"),
+        ("base: demo\nvariations: {a: {}}", "base"),
+        ("base: {preset: demo}\nvariations: {a: demo}", "a: expected"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nknn: 5", "knn: expected"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nknn: {neighbors: 5}", "neighbors"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nlinear: {stages: [5]}", "stages"),
+        ("base: {preset: demo}\nvariations: {a: {times: 2}}", "times"),
+        ("base: {preset: demo}\nvariations: {a: {seed: 2}}", "seeds"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nplot: neighbours", "plot"),
+        ("scales: [demo]\nvariations: {a: {}}", "scales"),
+        ("{", "YAML"),
+        ("just text", "base and variations"),
+    ],
+)
+def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(CsmlError) as caught:
+        ablate(read_ablation(written(tmp_path, text), None), AblateConfig(out=str(tmp_path / "out")), "")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_and_scales_that_do_not_exist_are_told_with_those_that_do(tmp_path: Path) -> None:
+    for file, scale, told in (
+        ("modulse", None, "modules"),
+        ("modules", None, "--scale"),
+        ("modules", "huge", "cifar10"),
+        (written(tmp_path), "demo", "no scales"),
+    ):
+        with pytest.raises(CsmlError, match=told):
+            read_ablation(file, scale)
