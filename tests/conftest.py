@@ -1,8 +1,12 @@
 """Settings of all tests, and the small data and runs several of them need."""
 
+import io
+import logging
 import os
 import subprocess
 import sys
+import time
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,8 @@ import pytest
 import torch
 from hypothesis import settings
 from PIL import Image
+
+from csml.cli import main
 
 settings.register_profile("csml", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("csml")
@@ -37,10 +43,33 @@ SMALL_RUN = [
 """A CsMl run of a few seconds in which neighbours are searched twice."""
 
 
-def csml(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    command = [sys.executable, "-m", "csml", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload]
+def csml(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run the command as the console script does, but in this process: starting one takes five seconds."""
+    log, out, err = logging.getLogger("csml"), io.StringIO(), io.StringIO()
+    before = log.level, log.handlers, log.propagate
+    try:
+        with redirect_stdout(out), redirect_stderr(err), chdir(cwd or Path.cwd()):
+            main(list(words))
+    except SystemExit as end:
+        return subprocess.CompletedProcess(words, int(end.code or 0), out.getvalue(), err.getvalue())
+    finally:
+        log.level, log.handlers, log.propagate = before
+    raise AssertionError("the command did not end")
+
+
+def csml_process(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command as a user does, in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "csml", *words], capture_output=True, text=True, timeout=600)
+
+
+def wait_for(process: "subprocess.Popen[str]", path: Path) -> None:
+    """Until the process has written the file."""
+    for _ in range(18_000):
+        if path.exists():
+            return
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.01)
+    pytest.fail(f"{path} was never written")
 
 
 def noise_photos(folder: Path, count: int, suffix: str = ".png") -> None:

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from conftest import csml
+from conftest import csml, wait_for
 from csml.cli.ablate import AblateConfig, ablate, run_config
 from csml.config.ablations import SHIPPED, read_ablation
 from csml.errors import CsmlError
@@ -45,15 +44,6 @@ def written(folder: Path, text: str = FILE) -> str:
 def start(file: str, out: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "csml", "ablate", file, "--out", str(out)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def wait_for(process: "subprocess.Popen[str]", path: Path) -> None:
-    for _ in range(12_000):
-        if path.exists():
-            return
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        time.sleep(0.01)
-    pytest.fail(f"{path} was never written")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import SMALL_RUN, csml
+from conftest import SMALL_RUN, csml, csml_process
 from csml.cli import COMMANDS
 from csml.cli.judging import parse as parse_protocol
 from csml.cli.pretrain import parse
@@ -130,7 +130,7 @@ def test_a_protocol_takes_data_and_pictures_from_the_run_but_its_schedule_from_t
 
 
 def test_help_names_every_command() -> None:
-    done = csml("--help")
+    done = csml_process("--help")
     assert done.returncode == 0
     assert all(name in done.stdout for name in COMMANDS)
     assert "csml demo" in done.stdout

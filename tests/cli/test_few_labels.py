@@ -6,7 +6,6 @@ import math
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import yaml
 from PIL import Image
 
 import csml.synthetic as synthetic
-from conftest import csml
+from conftest import csml, wait_for
 from csml.cli.finetune import parse
 from csml.evaluation.accuracy import accuracy, confusion, entropy
 from csml.training.metrics import read_metrics
@@ -92,7 +91,7 @@ def test_both_learning_rates_are_really_applied(small_run: Path, tmp_path: Path)
 def test_sigkill_in_the_middle_changes_nothing(small_run: Path, tuned: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "csml", "finetune", str(small_run), *FINETUNE, "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     wait_for(process, out / "checkpoints" / "epoch-0001-step-000001.pt")
     process.kill()
     process.wait()
@@ -100,15 +99,6 @@ def test_sigkill_in_the_middle_changes_nothing(small_run: Path, tuned: Path, tmp
     assert resumed.returncode == 0, resumed.stderr
     for name in ("classifier.safetensors", "best.safetensors", "finetune.json", "labels.csv"):
         assert (out / name).read_bytes() == (tuned / name).read_bytes(), name
-
-
-def wait_for(process: "subprocess.Popen[bytes]", path: Path) -> None:
-    for _ in range(12_000):
-        if path.exists():
-            return
-        assert process.poll() is None
-        time.sleep(0.01)
-    pytest.fail(f"{path} was never written")
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +138,14 @@ def test_mining_inherits_which_labels_there_are(mined: Path, tuned: Path) -> Non
 def test_a_mining_run_cut_off_in_its_second_round_goes_on(tuned: Path, mined: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = [*MINE, "--max_entropy", "2.2", "--rounds", "2", "--out", str(out)]
-    process = subprocess.Popen([sys.executable, "-m", "csml", "mine", str(tuned), *words], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "csml", "mine", str(tuned), *words], stderr=subprocess.PIPE, text=True
+    )
     wait_for(process, out / "round-2" / "checkpoints" / "epoch-0000-step-000001.pt")
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"csml mine --resume {out}" in error.decode()
+    assert f"csml mine --resume {out}" in error
     resumed = csml("mine", "--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
     for name in ("classifier.safetensors", "mine.json", "pseudo_labels.csv"):

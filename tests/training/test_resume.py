@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from conftest import SMALL_RUN, csml, noise_photos
+from conftest import SMALL_RUN, csml, noise_photos, wait_for
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint
 from csml.training.metrics import read_metrics
 
@@ -22,15 +21,6 @@ TIMES = {"seconds", "search_seconds", "images_per_second", "data_wait"}
 def start(out: Path, *more: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *OFTEN, *more, "--out", str(out)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=start_new_session)
-
-
-def wait_for(process: "subprocess.Popen[str]", out: Path, name: str) -> None:
-    for _ in range(18_000):
-        if (out / "checkpoints" / name).exists():
-            return
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        time.sleep(0.01)
-    pytest.fail(f"{name} was never written")
 
 
 def final_state(out: Path) -> dict[str, Any]:
@@ -73,7 +63,7 @@ def assert_runs_equal(one: Path, two: Path) -> None:
 def test_sigkill_in_the_middle_of_an_epoch_changes_nothing(tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "run"
     process = start(out)
-    wait_for(process, out, "epoch-0001-step-000002.pt")  # in the second epoch, with neighbours
+    wait_for(process, out / "checkpoints" / "epoch-0001-step-000002.pt")  # in the second epoch, with neighbours
     process.kill()
     process.wait()
     assert process.returncode == -signal.SIGKILL
@@ -87,7 +77,7 @@ def test_the_online_bank_survives_a_kill(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert csml("pretrain", *SMALL_RUN, *OFTEN, *online, "--out", str(whole)).returncode == 0
     process = start(killed, *online)
-    wait_for(process, killed, "epoch-0000-step-000002.pt")  # the bank is half full
+    wait_for(process, killed / "checkpoints" / "epoch-0000-step-000002.pt")  # the bank is half full
     process.kill()
     process.wait()
     resumed = csml("pretrain", "--resume", str(killed))
@@ -102,7 +92,7 @@ def test_a_polite_signal_saves_and_names_the_command_that_continues(
 ) -> None:
     out = tmp_path / "run"
     process = start(out)
-    wait_for(process, out, "epoch-0001-step-000000.pt")
+    wait_for(process, out / "checkpoints" / "epoch-0001-step-000000.pt")
     process.send_signal(number)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 128 + number
@@ -120,7 +110,7 @@ def test_a_signal_to_the_whole_group_reaches_the_workers_too_and_still_saves(tmp
     out = tmp_path / "run"
     more = ["--data", str(photos), "--images.workers", "1", "--epochs", "50"]
     process = start(out, *more, start_new_session=True)
-    wait_for(process, out, "epoch-0001-step-000002.pt")
+    wait_for(process, out / "checkpoints" / "epoch-0001-step-000002.pt")
     os.killpg(process.pid, signal.SIGTERM)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM, error

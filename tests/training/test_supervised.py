@@ -2,12 +2,14 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from test_resume import assert_runs_equal, wait_for
+from test_resume import assert_runs_equal
 
-from conftest import csml, noise_photos
+from conftest import csml, noise_photos, wait_for
 from csml.cli.supervised import parse
 from csml.training.metrics import read_metrics
 
@@ -41,13 +43,10 @@ def test_its_backbone_is_judged_by_the_same_commands(trained: Path) -> None:
 
 
 def test_sigkill_changes_nothing(tmp_path: Path, trained: Path) -> None:
-    import subprocess
-    import sys
-
     out = tmp_path / "run"
     command = [sys.executable, "-m", "csml", "supervised", *WORDS, "--out", str(out)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for(process, out, "epoch-0001-step-000004.pt")
+    wait_for(process, out / "checkpoints" / "epoch-0001-step-000004.pt")
     process.kill()
     process.wait()
     assert process.returncode == -signal.SIGKILL

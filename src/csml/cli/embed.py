@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from csml.cli.searching import SearchingConfig, all_images, parse
+from csml.cli.using import SearchingConfig, all_images, parse
 from csml.config.checks import check_stages
 from csml.data.cache import atomic_write
 from csml.data.failures import Failures
@@ -39,7 +39,7 @@ class EmbedConfig(SearchingConfig):
 def run(arguments: list[str]) -> int:
     summary = "Write the features of every image of a folder to a file."
     usage = "csml embed WEIGHTS [--data FOLDER] [--output FILE]"
-    settings, config = parse("embed", EmbedConfig, summary, usage, arguments, more="")
+    settings, config = parse("embed", EmbedConfig, summary, usage, arguments)
     check_stages("stage", (config.stage,))
     path = Path(config.output).expanduser()
     if path.suffix not in (".npy", ".parquet"):

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from csml.cli.searching import SearchingConfig, all_images, parse
+from csml.cli.using import SearchingConfig, all_images, parse
 from csml.config.schema import NAMED
 from csml.data.cache import cache_key
 from csml.data.images import ListedImages
@@ -33,7 +33,7 @@ class NeighborsOfConfig(SearchingConfig):
 def run(arguments: list[str]) -> int:
     summary = "Find the images of a folder that are most similar to given ones. The index is made once and kept."
     usage = "csml neighbors WEIGHTS IMAGE … [--data FOLDER] [--k 10] [--sheet FILE]"
-    settings, config = parse("neighbors", NeighborsOfConfig, summary, usage, arguments, more="queries")
+    settings, config = parse("neighbors", NeighborsOfConfig, summary, usage, arguments, "queries", "Image files.")
     if config.k < 1:
         raise CsmlError(f"k: at least 1, not {config.k}")
     queries = ListedImages([Path(name).expanduser() for name in settings.queries])

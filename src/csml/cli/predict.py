@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from csml.cli.run_settings import trained_with
+from csml.cli.using import parse
 from csml.config.checks import check_images
-from csml.config.parsing import SettingsParser
 from csml.config.schema import HardwareConfig, ImagesConfig
 from csml.data.images import FolderImages, Images, ListedImages
 from csml.data.index import index_folder
@@ -41,7 +40,10 @@ class PredictConfig:
 
 
 def run(arguments: list[str]) -> int:
-    settings, config = _parse(arguments)
+    usage = "csml predict RUN IMAGES … [--output FILE]"
+    settings, config = parse(
+        "predict", PredictConfig, _SUMMARY, usage, arguments, "sources", "Image files and folders."
+    )
     check_images(config.images)
     classifier, facts = load_classifier(settings.weights)
     sources = _sources(settings.sources)
@@ -63,23 +65,6 @@ def run(arguments: list[str]) -> int:
                 bar.update(task, advance=len(batch.ids))
     log.info("%d images%s", counted, f", {failed} of them cannot be read" if failed else "")
     return 0
-
-
-def _parse(arguments: list[str]) -> tuple[Any, PredictConfig]:
-    def parser() -> SettingsParser:
-        made = SettingsParser("predict", PredictConfig, _SUMMARY, "csml predict RUN IMAGES … [--output FILE]")
-        made.add_argument("weights", type=str, help="A run of csml finetune, mine or supervised, or its weight file.")
-        made.add_argument("sources", type=str, nargs="+", help="Image files and folders.")
-        return made
-
-    if {"-h", "--help"} & set(arguments):
-        parser().settings(arguments)
-    chosen = parser().first_look(arguments)
-    filled = parser()
-    known = {k: v for k, v in trained_with(Path(chosen.weights)).items() if k.startswith(("images.", "hardware."))}
-    filled.start_from(known, origin=chosen.weights)
-    settings = filled.settings(arguments)
-    return settings, filled.build(settings, PredictConfig)
 
 
 def _sources(names: list[str]) -> list[tuple[Images, str]]:

@@ -45,18 +45,18 @@ def cifar100() -> list[ArrayImages]:
 
 
 def stl10() -> list[ArrayImages]:
-    """Train and unlabelled 105 000 (for pre-training), labelled 5 000, test 8 000; 96 pixels."""
+    """Train 105 000, of which 5 000 are labelled, test 8 000; 96 pixels."""
 
     def make() -> dict[str, Arrays]:
         with tempfile.TemporaryDirectory() as folder, _reachable("stl10"):
             parts = {}
-            for part, split in (("all", "train+unlabeled"), ("train", "train"), ("test", "test")):
+            for part, split in (("all", "train+unlabeled"), ("test", "test")):
                 source = torchvision.datasets.STL10(folder, split=split, download=True)
                 pixels = np.ascontiguousarray(source.data.transpose(0, 2, 3, 1))  # (N, 96, 96, 3)
                 parts[part] = Arrays(pixels, np.asarray(source.labels, np.int64), tuple(source.classes))
             return parts
 
-    return cached_arrays("stl10", make, ("all", "train", "test"))
+    return cached_arrays("stl10", make, ("all", "test"))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 from csml.config.schema import NAMED, ImagesConfig
 from csml.data.downloads import cifar10, cifar100, stl10
 from csml.data.drawn import synthetic
-from csml.data.images import FolderImages, Images, Subset
+from csml.data.images import UNLABELED, FolderImages, Images, Subset
 from csml.data.index import FolderIndex, index_folder
 from csml.errors import CsmlError
 
@@ -39,8 +39,8 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
         train, val = synthetic(size, config.synthetic_train, config.synthetic_val)
         return DataSplits(train, train, val)
     if data == "stl10":
-        unlabeled, train, val = stl10()
-        return DataSplits(unlabeled, train, val)
+        train, val = stl10()
+        return DataSplits(train, Subset(train, np.flatnonzero(train.labels != UNLABELED)), val)
     if data in ("cifar10", "cifar100"):
         train, val = cifar10() if data == "cifar10" else cifar100()
         return DataSplits(train, train, val)

@@ -1,4 +1,4 @@
-"""What `csml embed` and `csml neighbors` share: weights, and images of which all are looked at."""
+"""What `csml predict`, `embed` and `neighbors` share: weights, and images of which all are looked at."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from csml.errors import CsmlError
 
 @dataclass
 class SearchingConfig:
-    """Settings of both."""
+    """Settings of `embed` and `neighbors`."""
 
     data: str = "synthetic"
     """A folder, all of whose images are meant, or synthetic, cifar10, cifar100, stl10 (their training images)."""
@@ -23,35 +23,38 @@ class SearchingConfig:
     hardware: HardwareConfig = field(default_factory=HardwareConfig)
 
 
-C = TypeVar("C", bound=SearchingConfig)
+C = TypeVar("C")
 
 
-def parse(command: str, schema: type[C], summary: str, usage: str, arguments: list[str], more: str) -> tuple[Any, C]:
+def parse(
+    command: str, schema: type[C], summary: str, usage: str, arguments: list[str], more: str = "", help: str = ""
+) -> tuple[Any, C]:
     """Weights and settings; data and image settings default to those the weights were trained with.
 
-    `more`: name of the positional arguments after the weights; none if empty.
+    `more`: name of the positional arguments after the weights, none if empty, with their `help`.
     """
 
     def parser() -> SettingsParser:
         made = SettingsParser(command, schema, summary, usage)
         made.add_argument("weights", type=str, help="A run directory or a weight file, ours or another trainer's.")
         if more:
-            made.add_argument(more, type=str, nargs="+", help="Image files.")
+            made.add_argument(more, type=str, nargs="+", help=help)
         return made
 
     if {"-h", "--help"} & set(arguments):
         parser().settings(arguments)
     chosen = parser().first_look(arguments)
     filled = parser()
-    filled.start_from(trained_with(Path(chosen.weights)), origin=chosen.weights)
+    options = filled.known_options()
+    known = {key: value for key, value in trained_with(Path(chosen.weights)).items() if f"--{key}" in options}
+    filled.start_from(known, origin=chosen.weights)
     settings = filled.settings(arguments)
-    config = filled.build(settings, schema)
-    check_images(config.images)
-    return settings, config
+    return settings, filled.build(settings, schema)
 
 
 def all_images(config: SearchingConfig) -> Images:
     """Every image below a folder, with labels where it consists of class folders; or a named training set."""
+    check_images(config.images)
     if config.data in NAMED:
         return open_data(config.data, config.images).train
     root = Path(config.data).expanduser()
