@@ -14,8 +14,9 @@ from csml.cli.supervised import parse
 from csml.training.metrics import read_metrics
 
 WORDS = [
-    "--preset", "demo", "--images.synthetic_train", "600", "--images.synthetic_val", "200", "--epochs", "6",
-    "--monitor.tensorboard", "false", "--hardware.threads", "1", "--checkpoint.every_steps", "2",
+    "--preset", "demo", "--images.synthetic_train", "600", "--images.synthetic_val", "200", "--epochs", "8",
+    "--batch_size", "32", "--optimizer.lr_per_256", "0.6", "--monitor.tensorboard", "false", "--hardware.threads", "1",
+    "--checkpoint.every_steps", "2",
 ]  # fmt: skip
 
 

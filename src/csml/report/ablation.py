@@ -136,7 +136,7 @@ def _bars(axes: Axes, outcomes: list[Outcome], key: str) -> None:
         mean = statistics.mean(values)
         axes.barh(place, mean, color=_COLORS[0], alpha=0.35, height=0.65)
         axes.plot(values, [place] * len(values), "o", color=_COLORS[0], markersize=4)
-        axes.text(mean, place, f"  {mean:.1f}", va="center", fontsize=9)
+        axes.text(max(values), place, f"  {mean:.1f}", va="center", fontsize=9)
     axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.margins(x=0.15)
