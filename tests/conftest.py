@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +71,25 @@ def wait_for(process: "subprocess.Popen[str]", path: Path) -> None:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         time.sleep(0.01)
     pytest.fail(f"{path} was never written")
+
+
+TIMES = {"seconds", "search_seconds", "images_per_second", "data_wait"}
+"""What two runs that are otherwise the same may differ in."""
+
+
+def assert_same(one: Any, two: Any, where: str = "") -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, two), where
+    elif isinstance(one, dict):
+        assert one.keys() == two.keys(), where
+        for key in one:
+            assert_same(one[key], two[key], f"{where}/{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(two), where
+        for number, (a, b) in enumerate(zip(one, two, strict=True)):
+            assert_same(a, b, f"{where}/{number}")
+    else:
+        assert one == two, where
 
 
 def noise_photos(folder: Path, count: int, suffix: str = ".png") -> None:

@@ -1,5 +1,13 @@
 """The one exception that is meant for people."""
 
+from collections.abc import Iterable
+
 
 class CsmlError(Exception):
     """What is wrong and what would be right, in one line; the command line prints it without a traceback."""
+
+
+def some(names: Iterable[str], shown: int = 4) -> str:
+    """The first of many names, for a message of one line."""
+    names = list(names)
+    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")

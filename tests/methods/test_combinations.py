@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from conftest import TIMES, assert_same
 from csml.cli.pretrain import parse
 from csml.config.schema import PretrainConfig
 from csml.data import open_data
@@ -50,7 +51,6 @@ SMALL = [
     "--monitor.tensorboard", "false", "--optimizer.warmup_epochs", "0", "--optimizer.lr_per_256", "0.3",
 ]  # fmt: skip
 B = 8
-TIMES = {"seconds", "search_seconds", "images_per_second", "data_wait"}
 
 
 def config_of(framework: str, views: str, *more: str) -> PretrainConfig:
@@ -183,20 +183,6 @@ def test_a_run_learns_and_goes_on_bit_by_bit_after_it_was_cut_off(
     ours, theirs = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("whole", "cut"))
     for one, two in zip(ours, theirs, strict=True):
         assert {k: v for k, v in one.items() if k not in TIMES} == {k: v for k, v in two.items() if k not in TIMES}
-
-
-def assert_same(one: Any, two: Any, where: str) -> None:
-    if isinstance(one, dict):
-        assert one.keys() == two.keys(), where
-        for key in one:
-            assert_same(one[key], two[key], f"{where}/{key}")
-    elif isinstance(one, Tensor):
-        assert torch.equal(one, two), where
-    elif isinstance(one, list):
-        for number, (a, b) in enumerate(zip(one, two, strict=True)):
-            assert_same(a, b, f"{where}/{number}")
-    else:
-        assert one == two, where
 
 
 def test_views_and_frameworks_do_not_know_each_other() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import SMALL_RUN, csml, noise_photos, wait_for
+from conftest import SMALL_RUN, TIMES, assert_same, csml, noise_photos, wait_for
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint
 from csml.training.metrics import read_metrics
 
 OFTEN = ["--checkpoint.every_steps", "2"]
-TIMES = {"seconds", "search_seconds", "images_per_second", "data_wait"}
 
 
 def start(out: Path, *more: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
@@ -27,21 +26,6 @@ def final_state(out: Path) -> dict[str, Any]:
     path = newest_checkpoint(out / "checkpoints")
     assert path is not None
     return load_checkpoint(path)
-
-
-def assert_same(one: Any, two: Any, where: str = "") -> None:
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, two), where
-    elif isinstance(one, dict):
-        assert one.keys() == two.keys(), where
-        for key in one:
-            assert_same(one[key], two[key], f"{where}/{key}")
-    elif isinstance(one, list):
-        assert len(one) == len(two), where
-        for number, (a, b) in enumerate(zip(one, two, strict=True)):
-            assert_same(a, b, f"{where}/{number}")
-    else:
-        assert one == two, where
 
 
 @pytest.fixture(scope="module")

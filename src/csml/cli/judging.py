@@ -8,7 +8,7 @@ from csml.cli.run_settings import first_difference, inherited, settings_of, trai
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
-from csml.config.schema import SupervisedConfig, TrainingConfig
+from csml.config.schema import TrainingConfig
 from csml.data.images import Images
 from csml.data.open import open_data
 from csml.errors import CsmlError
@@ -38,7 +38,7 @@ def settings_for(command: str, schema: type[C], run: TrainingConfig, words: list
     return parser.build(parser.settings([str(run.out), *words]), schema)
 
 
-def labeled_splits(config: KnnConfig | LinearConfig | SupervisedConfig) -> tuple[Images, Images]:
+def labeled_splits(config: KnnConfig | LinearConfig) -> tuple[Images, Images]:
     """Training and test images with labels, or an error that says what is missing."""
     data = open_data(config.data, config.images)
     if data.labeled is None or data.val is None:

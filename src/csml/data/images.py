@@ -200,3 +200,10 @@ class Subset:
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
         return self.images.cut(self.ids[ids], cuts)
+
+
+def source_of(images: Images) -> Images:
+    """What a subset, or a subset of one, was taken from."""
+    while isinstance(images, Subset):
+        images = images.images
+    return images

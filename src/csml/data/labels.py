@@ -3,16 +3,16 @@
 import csv
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from csml.data.images import UNLABELED, FolderImages, Images, Subset
+from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
 from csml.data.joined import Joined
 from csml.data.open import DataSplits, hold_out
-from csml.errors import CsmlError
+from csml.errors import CsmlError, some
 
 _PATH_COLUMNS = ("path", "file", "filename", "image", "name")
 _LABEL_COLUMNS = ("label", "class", "category")
@@ -63,9 +63,12 @@ def choose_labels(
         notes.append(f"fraction {fraction:g}: {len(chosen):,} of {len(train):,} labels, seed {seed}")
         train = Subset(train, chosen)
     _look_over(train, val, notes)
-    known = [ids_in(data.train, part) for part in (train, val) if part is not None]
-    unlabeled = np.setdiff1d(np.arange(len(data.train)), np.concatenate(known))
-    return LabeledData(data.train, train, val, unlabeled, tuple(notes))
+    return LabeledData(data.train, train, val, _unlabeled(data.train, train, val), tuple(notes))
+
+
+def _unlabeled(images: Images, train: Images, val: Images | None) -> np.ndarray:
+    known = [ids_in(images, part) for part in (train, val) if part is not None]
+    return np.setdiff1d(np.arange(len(images)), np.concatenate(known))
 
 
 def stratified(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
@@ -164,9 +167,8 @@ class Names:
 
 def _root(images: Images) -> tuple[str, ...]:
     """The folder the images lie in, as the parts of its path: ("", "home", "me", "photos")."""
-    while isinstance(images, Subset):
-        images = images.images
-    return tuple(str(images.index.root).split("/")) if isinstance(images, FolderImages) else ()
+    source = source_of(images)
+    return tuple(str(source.index.root).split("/")) if isinstance(source, FolderImages) else ()
 
 
 def _from_table(
@@ -194,7 +196,7 @@ def _from_table(
     if not chosen:
         raise CsmlError(f"labels: none of the {len(strangers)} files in {path} is there, such as {strangers[0]}")
     if strangers:
-        notes.append(f"labels: {len(strangers)} files of {path} are not there: {_some(strangers)}")
+        notes.append(f"labels: {len(strangers)} files of {path} are not there: {some(strangers, _SHOWN)}")
     if repeated:
         notes.append(f"labels: {repeated} lines of {path} repeat another")
     classes = known or tuple(sorted({label for label, _ in chosen.values()}))
@@ -230,13 +232,13 @@ def _named(images: Images, val: Images | None, path: Path, notes: list[str]) -> 
     tested = {name for name in absent if tests is not None and tests.find(name) is not None}
     missing = [name for name in absent if name not in tested]
     if tested:
-        notes.append(f"list: {len(tested)} images of {path} test, and are not learnt from: {_some(tested)}")
+        notes.append(f"list: {len(tested)} images of {path} test, and are not learnt from: {some(tested, _SHOWN)}")
     if not ids:
         raise CsmlError(
-            f"list: none of the {len(found)} images that {path} names is there to learn from: {_some(found)}"
+            f"list: none of the {len(found)} images that {path} names is there to learn from: {some(found, _SHOWN)}"
         )
     if missing:
-        notes.append(f"list: {len(missing)} images of {path} are not there: {_some(missing)}")
+        notes.append(f"list: {len(missing)} images of {path} are not there: {some(missing, _SHOWN)}")
     notes.append(f"{path}: {len(ids):,} of {len(images):,} images keep their label")
     return Subset(images, np.array(ids))
 
@@ -251,10 +253,11 @@ def labels_of_run(data: DataSplits, run: Path, classes: tuple[str, ...]) -> Labe
             return None
         found: dict[int, list[tuple[int, int]]] = {}
         for _, name, label in read_table(run / file):
-            place = next((i for i, known in enumerate(names) if known.find(name) is not None), None)
-            if place is None or label not in classes:
+            ids = ((place, known.find(name)) for place, known in enumerate(names))
+            place, id = next(((place, id) for place, id in ids if id is not None), (None, None))
+            if place is None or id is None or label not in classes:
                 raise CsmlError(f"{run / file}: {name} ({label}) is not in the data any more")
-            found.setdefault(place, []).append((int(names[place].find(name) or 0), classes.index(label)))
+            found.setdefault(place, []).append((id, classes.index(label)))
         parts = [
             Subset(places[i], np.array([id for id, _ in rows]), np.array([label for _, label in rows]), classes)
             for i, rows in found.items()
@@ -264,8 +267,7 @@ def labels_of_run(data: DataSplits, run: Path, classes: tuple[str, ...]) -> Labe
     train, val = read("labels.csv"), read("tests.csv")
     if train is None:
         raise CsmlError(f"{run} is no run of csml finetune: it has no labels.csv")
-    known = [ids_in(data.train, part) for part in (train, val) if part is not None]
-    return LabeledData(data.train, train, val, np.setdiff1d(np.arange(len(data.train)), np.concatenate(known)))
+    return LabeledData(data.train, train, val, _unlabeled(data.train, train, val))
 
 
 def _look_over(train: Images, val: Images | None, notes: list[str]) -> None:
@@ -277,8 +279,3 @@ def _look_over(train: Images, val: Images | None, notes: list[str]) -> None:
     for label in np.flatnonzero(counts == 0):
         rest = f"its {tested[label]} test images count as wrong" if tested[label] else "it is never predicted"
         notes.append(f"labels: the class {train.classes[label]!r} has no image to learn from; {rest}")
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from csml.data.images import ArrayImages, BoxMaker, Images, Subset
+from csml.data.images import ArrayImages, BoxMaker, Images, source_of
 from csml.data.sampling import BatchPlan
 from csml.views.crop import center_boxes, random_boxes
 from csml.views.recipe import CropSpec
@@ -59,13 +59,10 @@ def center_batches(
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
     """What was asked for; else none for arrays, one on a CPU that trains, one per spare core beside a GPU."""
-    source = images
-    while isinstance(source, Subset):
-        source = source.images
     cores = os.cpu_count() or 1
     if asked is not None:
         return asked
-    if isinstance(source, ArrayImages) or cores == 1:
+    if isinstance(source_of(images), ArrayImages) or cores == 1:
         return 0
     return 1 if accelerator == "cpu" else min(16, cores - 1)
 

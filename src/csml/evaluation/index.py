@@ -17,6 +17,7 @@ from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images
 from csml.errors import CsmlError
 from csml.evaluation.features import feature_batches
+from csml.models.backbones import weights_key
 from csml.progress import watched
 from csml.training.run_directory import write_json
 
@@ -45,7 +46,7 @@ class SearchIndex:
 
 def open_index(folder: Path, backbone: ResNet, images: Images, config: ImagesConfig, fabric: Fabric) -> SearchIndex:
     """The index saved in `folder`, if it is of these weights and images; else it is made and saved there."""
-    origin = cache_key(_weights_key(backbone), _state(images), config.size, config.eval_crop)
+    origin = cache_key(weights_key(backbone), _state(images), config.size, config.eval_crop)
     facts = folder / "index.json"
     if facts.exists() and json.loads(facts.read_text())["origin"] == origin:
         try:
@@ -90,7 +91,3 @@ def _state(images: Images) -> str:
     stats = [images.path(id).stat() for id in range(len(images))]
     times = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats], np.int64)
     return cache_key(str(images.index.root), images.fingerprint(), times.tobytes())
-
-
-def _weights_key(backbone: ResNet) -> list[float]:
-    return [float(value.double().sum()) for value in backbone.state_dict().values()]

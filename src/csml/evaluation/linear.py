@@ -23,7 +23,7 @@ from csml.data.sampling import epoch_batches, generator_for, plan_batch
 from csml.errors import CsmlError
 from csml.evaluation.accuracy import accuracy
 from csml.evaluation.features import Features, extract_features, prepare
-from csml.models.backbones import FeatureNet, stage_channels
+from csml.models.backbones import FeatureNet, stage_channels, weights_key
 from csml.progress import watched
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
 from csml.training.interruption import Interrupted, StopSignals
@@ -176,6 +176,5 @@ class LinearProbe:
 
 def _origin(backbone: ResNet, config: LinearConfig) -> str:
     """What a checkpoint belongs to: the weights and all settings but those of the machine."""
-    weights = [float(value.double().sum()) for value in backbone.state_dict().values()]
     images = replace(config.images, workers=None)
-    return cache_key(weights, replace(config, hardware=HardwareConfig(), images=images, output=None))
+    return cache_key(weights_key(backbone), replace(config, hardware=HardwareConfig(), images=images, output=None))

@@ -93,6 +93,11 @@ def stage_channels(net: ResNet) -> dict[int, int]:
     return {stage: fmap.shape[1] for stage, fmap in maps.items()}
 
 
+def weights_key(net: ResNet) -> list[float]:
+    """Numbers that change when the weights do."""
+    return [float(value.double().sum()) for value in net.state_dict().values()]
+
+
 class FeatureNet(nn.Module):
     """Global-average-pooled features of chosen stages, what all protocols judge: `(B, 3, H, W)` → `{stage: (B, C)}`."""
 

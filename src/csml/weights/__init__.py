@@ -13,7 +13,7 @@ from torchvision.models.resnet import ResNet
 
 from csml.config.schema import BackboneConfig, ImagesConfig
 from csml.data.cache import atomic_write
-from csml.errors import CsmlError
+from csml.errors import CsmlError, some
 from csml.models.backbones import BACKBONES, ONLY_HERE, build_backbone
 from csml.models.classifier import Classifier
 from csml.views.augment import MEAN, STD
@@ -21,8 +21,6 @@ from csml.weights.layouts import recognise, torchvision_names
 from csml.weights.reading import read_tensors
 
 _BACKBONE, _CLASSIFIER = "backbone.safetensors", "classifier.safetensors"
-_SHOWN = 4
-"""Names that a message tells of many."""
 
 
 def save_backbone(path: Path, backbone: ResNet, model: BackboneConfig, images: ImagesConfig) -> None:
@@ -46,9 +44,9 @@ def load_backbone(path: str | Path) -> ResNet:
 
     The network is torchvision's, under torchvision's names, with `fc` replaced by the identity.
     """
-    network = network_of(path)
-    net = build_backbone(network.backbone, network.small_images)
     tensors = torchvision_names(read_tensors(_file(path, _BACKBONE)))
+    network = _network(path, weight_facts(path), tensors)
+    net = build_backbone(network.backbone, network.small_images)
     _fill(net, tensors, f"{path} does not fit {network.backbone}")
     return net.eval()
 
@@ -56,9 +54,13 @@ def load_backbone(path: str | Path) -> ResNet:
 def network_of(path: str | Path) -> BackboneConfig:
     """Which network the weights belong to."""
     facts = weight_facts(path)
+    return _network(path, facts, {} if facts else torchvision_names(read_tensors(_file(path, _BACKBONE))))
+
+
+def _network(path: str | Path, facts: dict[str, Any], tensors: dict[str, Tensor]) -> BackboneConfig:
+    """What a file of ours says of itself, else what the shapes tell."""
     if facts:
         return BackboneConfig(facts["backbone"], facts["small_images"])
-    tensors = torchvision_names(read_tensors(_file(path, _BACKBONE)))
     name = recognise(tensors)
     if name in ONLY_HERE:
         raise CsmlError(
@@ -129,13 +131,9 @@ def _fill(network: nn.Module, tensors: dict[str, Tensor], problem: str) -> None:
     if missing or wrong:
         unexpected = [key for key in tensors if key not in wanted]
         lists = [("missing", missing), ("of another shape", wrong), ("unexpected", unexpected)]
-        told = [f"{len(names)} {what} ({_some(names)})" for what, names in lists if names]
+        told = [f"{len(names)} {what} ({some(names)})" for what, names in lists if names]
         raise CsmlError(f"{problem}: {'; '.join(told)}")
     network.load_state_dict({key: tensors[key] for key in wanted})
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
 def _file(path: str | Path, name: str) -> Path:

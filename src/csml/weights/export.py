@@ -15,6 +15,7 @@ from csml.config.schema import BackboneConfig
 from csml.data.cache import atomic_write
 from csml.errors import CsmlError
 from csml.models.backbones import TORCHVISION, stage_channels
+from csml.views.augment import MEAN, STD
 
 
 def export(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], format: str, path: Path) -> str:
@@ -117,8 +118,8 @@ def _huggingface(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any
     size, crop = facts.get("size", 224), facts.get("eval_crop", 0.875)
     pretrained = {
         "input_size": [3, size, size],
-        "mean": facts.get("mean", [0.485, 0.456, 0.406]),
-        "std": facts.get("std", [0.229, 0.224, 0.225]),
+        "mean": facts.get("mean", MEAN),
+        "std": facts.get("std", STD),
         "crop_pct": crop,
         "interpolation": "bilinear",
         "num_classes": 0,
