@@ -213,10 +213,16 @@ class CheckpointConfig:
 class MonitorConfig:
     """What is measured beside the loss."""
 
-    knn_every: int = 5
-    """Epochs between two online 20-NN tests, where labels exist. 0: never."""
     tensorboard: bool = True
     """Write TensorBoard event files next to metrics.jsonl."""
+
+
+@dataclass
+class OnlineTestConfig(MonitorConfig):
+    """What is measured beside the loss."""
+
+    knn_every: int = 5
+    """Epochs between two online 20-NN tests, where labels exist. 0: never."""
 
 
 @dataclass
@@ -237,26 +243,32 @@ class HardwareConfig:
 
 
 @dataclass
-class TrainingConfig:
-    """What every command that trains a network needs to know."""
+class RunConfig:
+    """What every command that trains needs to know."""
 
     data: str = "synthetic"
     """A folder of images (class folders, flat or nested; train/ and val/ inside are used as such), or
     synthetic, cifar10, cifar100, stl10."""
     out: str | None = None
     """Run directory; by default the next free runs/NAME-001."""
-    epochs: int = 200
-    """Passes over the data; an epoch visits every image once."""
     batch_size: int = 1024
     """Images (anchors) per step."""
     seed: int = 0
     """Same seed, same machine: same run."""
-    images: ImagesConfig = field(default_factory=ImagesConfig)
-    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     hardware: HardwareConfig = field(default_factory=HardwareConfig)
+
+
+@dataclass
+class TrainingConfig(RunConfig):
+    """What every command that trains a network on crops of images needs to know."""
+
+    epochs: int = 200
+    """Passes over the data; an epoch visits every image once."""
+    images: ImagesConfig = field(default_factory=ImagesConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
 
 @dataclass
@@ -270,6 +282,7 @@ class PretrainConfig(TrainingConfig):
     model: ModelConfig = field(default_factory=ModelConfig)
     contrast: ContrastConfig = field(default_factory=ContrastConfig)
     byol: ByolConfig = field(default_factory=ByolConfig)
+    monitor: OnlineTestConfig = field(default_factory=OnlineTestConfig)
 
 
 def _crops_and_flips() -> AugmentationConfig:

@@ -21,20 +21,31 @@ class DecodeError(Exception):
 class Picture:
     """A file that was opened, whatever its name says its format is, but not decoded yet.
 
+    Args:
+        path: of the file.
+        upright: turned as its EXIF tag says; else as it is stored.
+
     Raises:
         DecodeError: the file is missing or no picture, or suspiciously large.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, upright: bool = True) -> None:
+        self.path, self.upright = path, upright
         with self._as_decode_error():
             self._image: Image.Image = Image.open(path)
-            turned = self._image.getexif().get(_ORIENTATION) in _QUARTER_TURNS
+            turned = upright and self._image.getexif().get(_ORIENTATION) in _QUARTER_TURNS
             width, height = self._image.size
             self.height, self.width = (width, height) if turned else (height, width)
 
+    def stored_size(self) -> tuple[int, int]:
+        """Height and width before the EXIF rotation."""
+        return self._image.height, self._image.width
+
+    def close(self) -> None:
+        self._image.close()
+
     def rgb(self, shrink: int = 1) -> Image.Image:
-        """Decode to an RGB picture the right way up, and close the file.
+        """Decode to an RGB picture, and close the file.
 
         Args:
             shrink: a JPEG may come out up to this many times smaller, which is faster; the size of what is returned
@@ -47,7 +58,7 @@ class Picture:
             if shrink > 1:
                 image.draft("RGB", (image.width // shrink, image.height // shrink))
             image.load()
-            return to_rgb(ImageOps.exif_transpose(image))
+            return to_rgb(ImageOps.exif_transpose(image) if self.upright else image)
 
     @contextmanager
     def _as_decode_error(self) -> Iterator[None]:

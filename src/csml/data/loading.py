@@ -29,6 +29,10 @@ class CropBatch(NamedTuple):
     failed: list[int]
     """ids of files that did not decode"""
 
+    @property
+    def size(self) -> int:
+        return len(self.anchors)
+
 
 class CenterBatch(NamedTuple):
     """Deterministic centre crops of B consecutive images."""
@@ -45,7 +49,7 @@ def view_batches(
     images: Images, plans: Iterable[BatchPlan], specs: Sequence[CropSpec], workers: int, pin: bool = False
 ) -> Iterator[CropBatch]:
     """Carry out the plans in order; they are asked for only a few batches ahead."""
-    return iter(_loader(_ViewCutter(images, specs), plans, workers, pin))
+    return iter(loader(_ViewCutter(images, specs), plans, workers, pin))
 
 
 def center_batches(
@@ -54,7 +58,7 @@ def center_batches(
     """All images in the order of their ids."""
     ids = np.arange(len(images))
     batches = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
-    return iter(_loader(_CenterCutter(images, size, share), batches, workers, pin))
+    return iter(loader(_CenterCutter(images, size, share), batches, workers, pin))
 
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
@@ -67,7 +71,7 @@ def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
     return 1 if accelerator == "cpu" else min(16, cores - 1)
 
 
-def _loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:
+def loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:
     settings: dict[str, Any] = {"batch_size": None, "num_workers": workers, "pin_memory": pin}
     return DataLoader(cutter, sampler=plans, worker_init_fn=_leave_signals_to_parent, **settings)
 

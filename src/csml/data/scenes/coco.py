@@ -1,0 +1,129 @@
+"""COCO's files: one JSON of images, annotations and categories for each part, and folders of images."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from csml.data.scenes.annotations import Scenes
+from csml.data.scenes.repair import FoundObject, FoundScene, Repairs, assemble
+from csml.errors import CsmlError
+
+_TRAIN = ("annotations/instances_train*.json", "annotations/*train*.json", "train/*.json")
+_TEST = (
+    "annotations/instances_val*.json",
+    "annotations/*val*.json",
+    "val*/*.json",
+    "annotations/*test*.json",
+    "test/*.json",
+)
+"""Where exporters put them, the usual place first."""
+
+
+def is_coco(root: Path) -> bool:
+    return _first(root, _TRAIN) is not None and _first(root, _TEST) is not None
+
+
+def read_coco(
+    root: Path, train: Sequence[str], test: Sequence[str], repairs: tuple[Repairs, Repairs]
+) -> tuple[Scenes, Scenes]:
+    """Scenes to learn from and to test on.
+
+    Args:
+        root: the folder.
+        train, test: one JSON file each, below it; if not given, where COCO and common exporters put them.
+        repairs: what was odd in either.
+    """
+    files = [_file(root, names, usual, key) for names, usual, key in ((train, _TRAIN, "train"), (test, _TEST, "test"))]
+    learnt = _read(files[0])
+    categories = _categories(files[0], learnt)
+    tested = _read(files[1])
+    unknown = {id: name for id, name in _categories(files[1], tested).items() if categories.get(id) != name}
+    if unknown:
+        id, name = next(iter(unknown.items()))
+        raise CsmlError(f"test: {files[1].name} has the category {id} {name!r}, which {files[0].name} does not have")
+    first = _scenes(root, files[0], learnt, categories, repairs[0])
+    return first, _scenes(root, files[1], tested, categories, repairs[1])
+
+
+def _file(root: Path, names: Sequence[str], usual: Sequence[str], key: str) -> Path:
+    if len(names) > 1:
+        raise CsmlError(f"{key}: one COCO file, not {len(names)}")
+    found = root / names[0] if names else _first(root, usual)
+    if found is None or not found.exists():
+        wanted = names[0] if names else f"such as {usual[0]}"
+        raise CsmlError(f"{key}: {root} has no file {wanted}; name it with --{key}")
+    return found
+
+
+def _first(root: Path, patterns: Sequence[str]) -> Path | None:
+    return next((path for pattern in patterns for path in sorted(root.glob(pattern))), None)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CsmlError(f"data: {file} cannot be read as JSON ({error})") from error
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(content, dict) or not isinstance(content.get(key), list):
+            raise CsmlError(f"data: {file} is not a COCO file: it has no list of {key}")
+        if not all(isinstance(row, dict) for row in content[key]):
+            raise CsmlError(f"data: {file} is not a COCO file: its {key} are not all objects")
+    return content
+
+
+def _categories(file: Path, content: dict[str, Any]) -> dict[int, str]:
+    try:
+        named = {int(row["id"]): str(row["name"]) for row in content["categories"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise CsmlError(f"data: a category of {file} has no id or no name") from error
+    if not named:
+        raise CsmlError(f"data: {file} has no categories")
+    return dict(sorted(named.items()))
+
+
+def _scenes(root: Path, file: Path, content: dict[str, Any], categories: dict[int, str], repairs: Repairs) -> Scenes:
+    labels = {id: label for label, id in enumerate(categories)}
+    images: dict[Any, tuple[str, tuple[int, int] | None]] = {}
+    for row in content["images"]:
+        if not isinstance(row.get("file_name"), str) or not isinstance(row.get("id"), (int, str)):
+            raise CsmlError(f"data: an image of {file} has no id or no file_name")
+        if row["id"] in images:
+            raise CsmlError(f"data: {file} has two images with the id {row['id']}")
+        if Path(row["file_name"]).is_absolute() or ".." in Path(row["file_name"]).parts:
+            raise CsmlError(f"data: {file} names a file outside of its folder: {row['file_name']}")
+        sized = isinstance(row.get("height"), int) and isinstance(row.get("width"), int)
+        images[row["id"]] = (row["file_name"], (row["height"], row["width"]) if sized else None)
+    objects: dict[Any, list[FoundObject]] = defaultdict(list)
+    for row in content["annotations"]:
+        image, category = row.get("image_id"), row.get("category_id")
+        if image not in images:
+            repairs.add("annotation of an image that is not listed, skipped", f"image_id {image}")
+        elif category not in labels:
+            repairs.add(f"annotation of category {category}, which is not listed, skipped", images[image][0])
+        else:
+            box = _corners(row.get("bbox"))
+            crowd = bool(row.get("iscrowd", 0))
+            objects[image].append(FoundObject(box, labels[category], crowd, False, row.get("segmentation")))
+    folder = _image_folder(root, file, [name for name, _ in images.values()])
+    found = [FoundScene(folder / name, id, size, objects[id]) for id, (name, size) in images.items()]
+    return assemble(found, root, tuple(categories.values()), tuple(categories), repairs, truth=file)
+
+
+def _corners(box: Any) -> tuple[float, float, float, float] | None:
+    """x, y, width, height → corners; a width below 0 is not a swap but nonsense."""
+    try:
+        x, y, width, height = (float(value) for value in box)
+    except (TypeError, ValueError):
+        return None
+    return x, y, x + max(0.0, width), y + max(0.0, height)
+
+
+def _image_folder(root: Path, file: Path, names: list[str]) -> Path:
+    """Where most of the first few images are: beside the file, or in the folder its name speaks of."""
+    part = file.stem.rsplit("_", 1)[-1]  # instances_val2017 → val2017
+    candidates = [root / part, root / "images" / part, root / "images", file.parent, file.parent / "images", root]
+    sample = names[:20]
+    return max(candidates, key=lambda folder: sum((folder / name).exists() for name in sample))

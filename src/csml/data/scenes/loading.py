@@ -1,0 +1,135 @@
+"""Batches of scenes: decoded, resized and flipped in worker processes, with the truth in the form torchvision takes."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from csml.data.decode import DecodeError
+from csml.data.images import Images, Subset
+from csml.data.loading import loader
+from csml.data.scenes.annotations import Scenes, decode_masks
+from csml.data.scenes.repair import AnnotatedFiles
+
+Target = dict[str, Tensor]
+"""boxes float32 `(O, 4)`, labels int64 `(O,)` from 1 (0 is the background), masks uint8 `(O, h, w)` if wanted."""
+
+
+class ScenePlan(NamedTuple):
+    """What the main process decides about a batch."""
+
+    ids: np.ndarray
+    """`(B,)`"""
+    sides: np.ndarray
+    """`(B,)` shorter side in pixels"""
+    flips: np.ndarray
+    """`(B,)` bool"""
+
+
+class SceneBatch(NamedTuple):
+    """B scenes, less those that could not be read."""
+
+    ids: list[int]
+    images: list[Tensor]
+    """uint8 `(3, h, w)` each"""
+    targets: list[Target]
+    sizes: list[tuple[int, int]]
+    """height and width before resizing"""
+    failed: list[int]
+    """ids of files that did not decode"""
+
+    @property
+    def size(self) -> int:
+        return len(self.images)
+
+
+def scene_batches(
+    scenes: Scenes, plans: Iterable[ScenePlan], max_side: int, masks: bool, workers: int, pin: bool = False
+) -> Iterator[SceneBatch]:
+    """Carry out the plans in order."""
+    return iter(loader(_SceneReader(scenes, max_side, masks), plans, workers, pin))
+
+
+def plans_in_order(scenes: int, batch_size: int, side: int) -> list[ScenePlan]:
+    """All scenes in the order of their ids, as they are."""
+    ids = np.arange(scenes)
+    parts = [ids[start : start + batch_size] for start in range(0, scenes, batch_size)]
+    return [ScenePlan(part, np.full(len(part), side), np.zeros(len(part), bool)) for part in parts]
+
+
+def resized(size: tuple[int, int], side: int, max_side: int) -> tuple[int, int]:
+    """Height and width whose shorter is `side`, or whose longer is `max_side` if that is smaller."""
+    scale = min(side / min(size), max_side / max(size))
+    height, width = (max(1, round(length * scale)) for length in size)
+    return height, width
+
+
+class _SceneReader(Dataset[SceneBatch]):
+    def __init__(self, scenes: Scenes, max_side: int, masks: bool) -> None:
+        self.scenes, self.max_side, self.masks = scenes, max_side, masks
+
+    def __getitem__(self, plan: ScenePlan) -> SceneBatch:
+        batch = SceneBatch([], [], [], [], [])
+        for id, side, flip in zip(plan.ids.tolist(), plan.sides.tolist(), plan.flips.tolist(), strict=True):
+            before = tuple(self.scenes.annotations.sizes[id].tolist())
+            size = resized(before, side, self.max_side)
+            try:
+                image = _read(self.scenes.images, id, size, flip)
+            except DecodeError:
+                batch.failed.append(id)
+                continue
+            batch.ids.append(id)
+            batch.images.append(image)
+            batch.targets.append(self._target(id, before, size, flip))
+            batch.sizes.append(before)
+        return batch
+
+    def _target(self, id: int, before: tuple[int, int], size: tuple[int, int], flip: bool) -> Target:
+        objects = self.scenes.annotations.objects(id)
+        learnt = ~objects.crowd
+        if self.masks:
+            learnt &= np.array([mask is not None for mask in objects.masks], dtype=bool)
+        scale = np.array([size[1] / before[1], size[0] / before[0]] * 2, dtype=np.float32)
+        boxes = objects.boxes[learnt] * scale  # (O, 4)
+        if flip:
+            boxes = np.stack([size[1] - boxes[:, 2], boxes[:, 1], size[1] - boxes[:, 0], boxes[:, 3]], axis=1)
+        target = {"boxes": torch.from_numpy(boxes), "labels": torch.from_numpy(objects.labels[learnt] + 1)}
+        if self.masks:
+            kept = [objects.masks[row] for row in np.flatnonzero(learnt)]
+            masks = _nearest(decode_masks([mask for mask in kept if mask is not None], before), size)
+            target["masks"] = torch.from_numpy(np.ascontiguousarray(masks[:, :, ::-1] if flip else masks))
+        return target
+
+
+def _read(images: Images, id: int, size: tuple[int, int], flip: bool) -> Tensor:
+    """uint8 `(3, h, w)`."""
+    if isinstance(images, Subset):
+        return _read(images.images, int(images.ids[id]), size, flip)
+    if isinstance(images, AnnotatedFiles):  # a JPEG need not be decoded at its full size
+        picture = images.open(id)
+        decoded = picture.rgb(min(picture.height, picture.width) // (2 * min(size)))
+    else:
+        decoded = images.read(id)
+    decoded = decoded.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    if flip:
+        decoded = decoded.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return torch.from_numpy(np.array(decoded)).permute(2, 0, 1).contiguous()
+
+
+def _nearest(masks: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """`(O, H, W)` → `(O, h, w)`, each pixel that of the nearest centre."""
+    rows, columns = (
+        ((np.arange(new) + 0.5) * old / new).astype(np.int64) for new, old in zip(size, masks.shape[1:], strict=True)
+    )
+    return masks[:, rows[:, None], columns]
+
+
+def as_input(batch: SceneBatch, device: torch.device) -> tuple[list[Tensor], list[Any]]:
+    """Images in [0, 1] and targets on the device."""
+    images = [image.to(device, non_blocking=True).float() / 255 for image in batch.images]
+    targets = [{key: value.to(device, non_blocking=True) for key, value in t.items()} for t in batch.targets]
+    return images, targets

@@ -1,0 +1,220 @@
+"""What annotation files say, checked against the images: repaired where possible, else skipped, and all of it told."""
+
+import csv
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from pycocotools import mask as rle
+
+from csml.data.cache import atomic_write
+from csml.data.decode import DecodeError, Picture
+from csml.data.images import ListedImages
+from csml.data.scenes.annotations import Annotations, Objects, Rle, Scenes
+from csml.errors import CsmlError, some
+from csml.progress import watched
+
+log = logging.getLogger("csml")
+
+_SMALLEST = 1.0
+"""Pixels: the side of an object that a box must at least have."""
+
+
+@dataclass(frozen=True)
+class FoundObject:
+    """An object as a file has it."""
+
+    box: tuple[float, float, float, float] | None
+    """x0, y0, x1, y1; None: to be taken from the mask"""
+    label: int
+    crowd: bool = False
+    difficult: bool = False
+    segmentation: Any = None
+    """COCO's: polygons, or a run-length code, compressed or not"""
+
+
+@dataclass(frozen=True)
+class FoundScene:
+    """An image as a file has it."""
+
+    path: Path
+    id: int | str
+    size: tuple[int, int] | None
+    """height and width, if the file says"""
+    objects: list[FoundObject]
+
+
+@dataclass
+class Repairs:
+    """What was odd, by kind: the images, and what was done."""
+
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    """kind, image, detail"""
+
+    def add(self, kind: str, image: object, detail: str = "") -> None:
+        self.rows.append((kind, str(image), detail))
+
+    def log(self) -> None:
+        """A line for each kind, with the first few names."""
+        by_kind: dict[str, list[str]] = defaultdict(list)
+        for kind, image, _ in self.rows:
+            by_kind[kind].append(image)
+        for kind, names in by_kind.items():
+            log.warning("%s: %d (%s)", kind, len(names), some(list(dict.fromkeys(names))))
+
+    def write(self, path: Path) -> None:
+        with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("kind", "image", "detail"), *self.rows])
+
+
+class AnnotatedFiles(ListedImages):
+    """Image files; some of them are taken as they are stored, because their annotations ignore the EXIF rotation."""
+
+    def __init__(self, paths: Sequence[Path], root: Path, as_stored: frozenset[int]) -> None:
+        super().__init__(paths)
+        self.root, self.as_stored = root, as_stored
+
+    def name(self, id: int) -> str:
+        path = self.paths[id]
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+
+    def open(self, id: int) -> Picture:
+        """Not decoded yet; DecodeError if it is no picture."""
+        return Picture(self.path(id), upright=id not in self.as_stored)
+
+    def read(self, id: int) -> Image.Image:
+        return self.open(id).rgb()
+
+
+def assemble(
+    found: Sequence[FoundScene],
+    root: Path,
+    classes: tuple[str, ...],
+    category_ids: tuple[int, ...],
+    repairs: Repairs,
+    truth: Path | None = None,
+) -> Scenes:
+    """Look at every image's header and bring its objects in order."""
+    paths: list[Path] = []
+    ids: list[int | str] = []
+    sizes: list[tuple[int, int]] = []
+    objects: list[Objects] = []
+    as_stored: set[int] = set()
+    for scene in watched(found, "checking annotations", total=len(found)):
+        name = scene.path.name
+        try:
+            picture = Picture(scene.path)
+        except DecodeError as error:
+            missing = not scene.path.exists()
+            kind = "image missing, skipped" if missing else "image cannot be read, skipped"
+            repairs.add(kind, name, "" if missing else str(error.__cause__ or error))
+            continue
+        size = (picture.height, picture.width)
+        if scene.size not in (None, size):
+            assert scene.size is not None
+            stored = picture.stored_size()
+            if scene.size == stored:
+                as_stored.add(len(paths))
+                size = stored
+            detail = f"stated {scene.size[1]} × {scene.size[0]}, is {picture.width} × {picture.height}"
+            repairs.add("stated size is not the image's, the image's is taken", name, detail)
+        picture.close()
+        objects.append(in_order(scene.objects, size, name, repairs))
+        paths.append(scene.path)
+        ids.append(scene.id)
+        sizes.append(size)
+    if not paths:
+        first = f" ({repairs.rows[0][0]}: {repairs.rows[0][1]})" if repairs.rows else ""
+        raise CsmlError(f"data: no annotated image in {root} can be used{first}")
+    images = AnnotatedFiles(paths, root, frozenset(as_stored))
+    return Scenes(images, Annotations.pack(sizes, objects), classes, tuple(ids), category_ids, truth)
+
+
+def in_order(found: list[FoundObject], size: tuple[int, int], name: str, repairs: Repairs) -> Objects:
+    """The objects of an image of `size` (height, width) that can be used, with boxes inside it."""
+    kept: list[tuple[np.ndarray, FoundObject, Rle | None]] = []
+    for one in found:
+        mask = _mask(one, size, name, repairs)
+        box = one.box
+        if box is None and mask is not None:
+            x, y, w, h = rle.toBbox(mask).tolist()
+            box = (x, y, x + w, y + h)
+        if box is None or not np.isfinite(box).all():
+            repairs.add("object without a box, skipped", name)
+            continue
+        inside = _inside(box, size, name, repairs)
+        if inside is not None:
+            kept.append((inside, one, mask))
+    return Objects(
+        boxes=np.array([box for box, _, _ in kept], dtype=np.float32).reshape(-1, 4),
+        labels=np.array([one.label for _, one, _ in kept], dtype=np.int64),
+        crowd=np.array([one.crowd for _, one, _ in kept], dtype=bool),
+        difficult=np.array([one.difficult for _, one, _ in kept], dtype=bool),
+        masks=[mask for _, _, mask in kept],
+    )
+
+
+def _inside(
+    box: tuple[float, float, float, float], size: tuple[int, int], name: str, repairs: Repairs
+) -> np.ndarray | None:
+    stated = ", ".join(f"{value:g}" for value in box)
+    x0, x1, y0, y1 = *sorted((box[0], box[2])), *sorted((box[1], box[3]))
+    if (x0, y0, x1, y1) != tuple(box):
+        repairs.add("box with its corners swapped, put right", name, stated)
+    cut = np.clip([x0, y0, x1, y1], 0, [size[1], size[0]] * 2)
+    width, height = cut[2:] - cut[:2]
+    if width < _SMALLEST or height < _SMALLEST:
+        repairs.add("box without area, skipped", name, stated)
+        return None
+    if (np.abs(cut - [x0, y0, x1, y1]) >= 1).any():  # rounding past the border is not worth a word
+        repairs.add("box past the border, cut", name, stated)
+    return cut
+
+
+def _mask(one: FoundObject, size: tuple[int, int], name: str, repairs: Repairs) -> Rle | None:
+    """Polygons and run-length codes, compressed; None if there is none, or none that can be used."""
+    found, (height, width) = one.segmentation, size
+    if not found:
+        return None
+    try:
+        if isinstance(found, dict):
+            if tuple(found["size"]) != size:
+                raise ValueError(f"is for an image of {found['size'][1]} × {found['size'][0]}")
+            counts = found["counts"]
+            runs = run_lengths(counts.encode()) if isinstance(counts, str) else counts
+            if min(runs, default=-1) < 0 or sum(runs) != height * width:  # pycocotools would read what is not there
+                raise ValueError("has runs that do not add up to the image")
+            mask = rle.frPyObjects({"size": list(size), "counts": runs}, height, width)
+        else:
+            polygons = [polygon for polygon in found if len(polygon) >= 6 and len(polygon) % 2 == 0]
+            if not polygons:
+                raise ValueError("has no polygon of three corners")
+            mask = rle.merge(rle.frPyObjects(polygons, height, width))
+        if rle.area(mask) == 0:
+            raise ValueError("covers no pixel")
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        repairs.add("mask cannot be used, left out", name, str(error))
+        return None
+    return mask
+
+
+def run_lengths(counts: bytes) -> list[int]:
+    """The numbers in a compressed run-length code: five bits a byte, from the third on as differences to the one before
+    the last."""
+    runs: list[int] = []
+    value, shift = 0, 0
+    for byte in counts:
+        bits = byte - 48
+        value |= (bits & 0x1F) << shift
+        shift += 5
+        if not bits & 0x20:  # the last of this number
+            if bits & 0x10:
+                value -= 1 << shift
+            runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+            value, shift = 0, 0
+    return runs
