@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from csml.weights import load_backbone as load_backbone
+    from csml.weights import load_detector as load_detector
 
 __version__ = version("csml")
-__all__ = ["__version__", "load_backbone"]
+__all__ = ["__version__", "load_backbone", "load_detector"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: `csml --help` should not wait for torch.
-    if name == "load_backbone":
-        from csml.weights import load_backbone
+    # Imported when they are asked for: `csml --help` should not wait for torch.
+    if name in ("load_backbone", "load_detector"):
+        import csml.weights
 
-        return load_backbone
+        return getattr(csml.weights, name)
     raise AttributeError(f"module 'csml' has no attribute {name!r}")

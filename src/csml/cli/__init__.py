@@ -12,6 +12,7 @@ COMMANDS = {
     "finetune": ("csml.cli.finetune", "turn a backbone and a few labels into a classifier"),
     "mine": ("csml.cli.mine", "let the classifier label what it is sure of, and train on that too"),
     "predict": ("csml.cli.predict", "label images: class, probability, entropy"),
+    "detect": ("csml.cli.detect", "train a detector from a backbone on VOC or COCO annotations, and score it"),
     "supervised": ("csml.cli.supervised", "train the same network with labels, for comparison"),
     "embed": ("csml.cli.embed", "write the features of every image to a file"),
     "neighbors": ("csml.cli.neighbors", "find the images of a folder that are most like a given one"),

@@ -1,9 +1,12 @@
 """`csml finetune WEIGHTS`: a pre-trained backbone and a few labels to a classifier."""
 
+from functools import partial
+
 from csml.cli.supervised import open_labels, train_classifier
 from csml.cli.training import Options
 from csml.cli.training import parse as parse_training
 from csml.config.checks import check_supervised
+from csml.config.presets import preset_settings
 from csml.config.schema import FinetuneConfig
 from csml.errors import CsmlError
 
@@ -22,8 +25,7 @@ def parse(arguments: list[str]) -> tuple[FinetuneConfig, Options]:
         _SUMMARY,
         arguments,
         check_supervised,
-        takes=(),
-        section="finetune",
+        preset=partial(preset_settings, section="finetune"),
         from_weights=True,
     )
 

@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from csml.cli.supervised import train_classifier, write_labels
 from csml.cli.training import Options, continue_options, write_config
 from csml.cli.training import parse as parse_training
 from csml.config.checks import check_mine
+from csml.config.presets import preset_settings
 from csml.config.schema import MineConfig
 from csml.errors import CsmlError
 
@@ -37,8 +39,7 @@ def parse(arguments: list[str]) -> tuple[MineConfig, Options]:
         _SUMMARY,
         arguments,
         check_mine,
-        takes=(),
-        section="mine",
+        preset=partial(preset_settings, section="mine"),
         from_weights=True,
         inherits=("seed",),
     )

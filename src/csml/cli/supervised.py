@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from csml.cli.training import Options, how_to_use, train
 from csml.cli.training import parse as parse_training
 from csml.config.checks import check_against_data, check_supervised
+from csml.config.presets import preset_settings
 from csml.config.schema import ClassifierConfig, SupervisedConfig
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("csml")
 
 _SUMMARY = "Train the same network on the same images with their labels: what pre-training is compared with."
-_FROM_PRESET = ("data", "epochs", "batch_size", "images.", "model.backbone", "model.small_images")
+_SHARED = ("data", "epochs", "batch_size", "images.", "model.backbone", "model.small_images")
 
 
 def run(arguments: list[str]) -> int:
@@ -31,9 +32,13 @@ def run(arguments: list[str]) -> int:
 
 
 def parse(arguments: list[str]) -> tuple[SupervisedConfig, Options]:
-    return parse_training(
-        "supervised", SupervisedConfig, _SUMMARY, arguments, check_supervised, _FROM_PRESET, "supervised"
-    )
+    return parse_training("supervised", SupervisedConfig, _SUMMARY, arguments, check_supervised, preset=_from_preset)
+
+
+def _from_preset(name: str) -> dict[str, Any]:
+    """The network and data of pre-training, and over them what the preset says of this command."""
+    shared = {key: value for key, value in preset_settings(name).items() if key.startswith(_SHARED)}
+    return shared | preset_settings(name, "supervised")
 
 
 def supervised(config: SupervisedConfig, options: Options | None = None) -> int:

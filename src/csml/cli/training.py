@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from csml.cli.run_settings import first_difference, read_settings, settings_of, trained_with
+from csml.config.detection import RANDOM
 from csml.config.parsing import SettingsParser
 from csml.config.presets import PRESETS, flatten, preset_settings
-from csml.config.schema import NAMED, TrainingConfig
+from csml.config.schema import NAMED, RunConfig
 from csml.errors import CsmlError
 from csml.program import program
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # torch takes seconds to import; a mistake in a setting shoul
 
 log = logging.getLogger("csml")
 
-C = TypeVar("C", bound=TrainingConfig)
+C = TypeVar("C", bound=RunConfig)
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ def parse(
     summary: str,
     arguments: list[str],
     check: Callable[[C], None],
-    takes: tuple[str, ...] = ("",),
-    section: str | None = None,
+    preset: Callable[[str], dict[str, Any]] = preset_settings,
+    presets: tuple[str, ...] = PRESETS,
     from_weights: bool = False,
-    inherits: tuple[str, ...] = (),
+    inherits: tuple[str, ...] | None = (),
 ) -> tuple[C, Options]:
     """Settings in their order: defaults, those of the weights, preset (or the resumed run), --config, command line.
 
@@ -50,34 +51,34 @@ def parse(
         command, schema, summary: of the command.
         arguments: its command line.
         check: raises CsmlError for settings that cannot be.
-        takes: beginnings of the keys that the command takes from the pre-training of a preset; all by default.
-        section: of the preset with the command's own settings, laid over those.
-        from_weights: the command starts from weights, named first; data and images default to theirs.
-        inherits: keys whose defaults are also those of the run the weights belong to.
+        preset: the settings that the name of a preset stands for.
+        presets: their names.
+        from_weights: the command starts from weights, named first.
+        inherits: keys whose defaults are those of the run the weights belong to, beside data, images and hardware;
+            None: not even those.
     """
     if from_weights and arguments and not arguments[0].startswith("-"):
         arguments = ["--weights", *arguments]
     usage = f"csml {command} {'WEIGHTS ' if from_weights else ''}[--preset NAME] [--data FOLDER] [--KEY VALUE …]"
-    chosen = _parser(command, schema, summary, usage).first_look(arguments)
-    parser = _parser(command, schema, summary, usage)
+    chosen = _parser(command, schema, summary, usage, presets).first_look(arguments)
+    parser = _parser(command, schema, summary, usage, presets)
     before: dict[str, Any] = {}
     if chosen.resume is not None:
         if chosen.preset is not None:
             raise CsmlError("preset: a resumed run has its settings; leave --preset out")
         before = read_settings(Path(chosen.resume).expanduser())
     else:
-        if from_weights and chosen.weights is not None:
+        if from_weights and inherits is not None and chosen.weights is not None:
             before = trained_with(Path(chosen.weights), inherits)
         if chosen.preset is not None:
-            before |= {k: v for k, v in preset_settings(chosen.preset).items() if k.startswith(takes)}
-            before |= preset_settings(chosen.preset, section) if section else {}
+            before |= preset(chosen.preset)
     parser.start_from(before, origin=chosen.resume or f"preset {chosen.preset}")
     settings = parser.settings(arguments)
     config = parser.build(settings, schema)
     check(config)
     for name in ("data", "weights", "labels", "list"):  # so that the run can be continued and judged from anywhere
         value = getattr(config, name, None)
-        if value is not None and value not in NAMED:
+        if value is not None and value not in (*NAMED, RANDOM):
             setattr(config, name, str(Path(value).expanduser().absolute()))
     if chosen.resume is not None:
         now = flatten(settings_of(config))
@@ -88,7 +89,7 @@ def parse(
 
 
 def train(
-    config: TrainingConfig,
+    config: RunConfig,
     options: Options,
     name: str,
     notes: tuple[str, ...],
@@ -151,7 +152,7 @@ def continue_options(root: Path) -> Options:
     return Options(overwrite=(root / "config.yaml").exists())
 
 
-def write_config(run: "RunDirectory", config: TrainingConfig) -> None:
+def write_config(run: "RunDirectory", config: RunConfig) -> None:
     """config.yaml, whole or not at all."""
     from csml.data.cache import atomic_write
 
@@ -182,9 +183,9 @@ def how_to_use(root: Path, labeled: bool) -> str:
     return "\n".join(lines)
 
 
-def _parser(command: str, schema: type[Any], summary: str, usage: str) -> SettingsParser:
+def _parser(command: str, schema: type[Any], summary: str, usage: str, presets: tuple[str, ...]) -> SettingsParser:
     parser = SettingsParser(command, schema, summary, usage)
-    parser.add_argument("--preset", type=str | None, default=None, help=f"Named settings: {', '.join(PRESETS)}.")
+    parser.add_argument("--preset", type=str | None, default=None, help=f"Named settings: {', '.join(presets)}.")
     parser.add_argument("--resume", type=str | None, default=None, help="A run directory to continue exactly.")
     parser.add_argument(
         "--overwrite", type=bool, default=False, help="Delete what is in --out first.", nargs="?", const=True

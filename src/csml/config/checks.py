@@ -1,5 +1,6 @@
 """All that a setting may not be, in one place; every message names the key and what would be right."""
 
+from csml.config.detection import DetectConfig, DetectorConfig
 from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.schema import (
     AugmentationConfig,
@@ -11,6 +12,7 @@ from csml.config.schema import (
     MineConfig,
     OptimizerConfig,
     PretrainConfig,
+    RunConfig,
     SupervisedConfig,
     TrainingConfig,
 )
@@ -39,6 +41,7 @@ def _interval(key: str, value: tuple[float, float], low: float, high: float) -> 
 def check_pretrain(config: PretrainConfig) -> None:
     """What can be judged without looking at the data."""
     _check_training(config)
+    _require(config.monitor.knn_every >= 0, "monitor.knn_every", "0 (never) or more")
     _check_views(config)
     _check_backbone(config.model.backbone)
     _check_heads(config)
@@ -67,17 +70,61 @@ def check_mine(config: MineConfig) -> None:
 def _check_training(config: TrainingConfig) -> None:
     _require(config.epochs >= 1, "epochs", f"at least 1, not {config.epochs}")
     _require(config.batch_size >= 2, "batch_size", f"at least 2, not {config.batch_size}")
-    _require(config.seed >= 0, "seed", f"0 or more, not {config.seed}")
+    _check_run(config)
     check_images(config.images)
     _check_augmentation(config.augmentation)
     _check_optimizer(config.optimizer)
+
+
+def check_detect(config: DetectConfig) -> None:
+    """Settings of `csml detect`."""
+    _check_run(config)
+    _check_backbone(config.model.backbone)
+    _require(config.batch_size >= 1, "batch_size", f"at least 1, not {config.batch_size}")
+    scenes, detector, schedule = config.scenes, config.detector, config.schedule
+    _require(
+        len(scenes.short_sides) > 0 and min(scenes.short_sides) >= 32, "scenes.short_sides", "at least 32 pixels each"
+    )
+    _require(scenes.test_side >= 32, "scenes.test_side", f"at least 32 pixels, not {scenes.test_side}")
+    longest = max(scenes.test_side, *scenes.short_sides)
+    _require(scenes.max_side >= longest, "scenes.max_side", f"at least the longest short side, {longest}")
+    _probability("scenes.flip", scenes.flip)
+    _require(0 <= scenes.max_failed <= 1, "scenes.max_failed", f"a share between 0 and 1, not {scenes.max_failed:g}")
+    _require(scenes.workers is None or scenes.workers >= 0, "scenes.workers", "0 or more")
+    for name in ("synthetic_train", "synthetic_val"):
+        _require(getattr(scenes, name) >= 1, f"scenes.{name}", "at least 1")
+    _require(scenes.synthetic_size >= 32, "scenes.synthetic_size", f"at least 32 pixels, not {scenes.synthetic_size}")
+    _check_detector(detector)
+    for name in ("iterations", "lr_per_16", "report_every"):
+        _require(getattr(schedule, name) > 0, f"schedule.{name}", f"above 0, not {getattr(schedule, name):g}")
+    _require(schedule.warmup >= 0, "schedule.warmup", f"0 or more, not {schedule.warmup}")
+    _require(0 <= schedule.momentum < 1, "schedule.momentum", f"at least 0 and below 1, not {schedule.momentum:g}")
+    _require(schedule.weight_decay >= 0, "schedule.weight_decay", f"0 or more, not {schedule.weight_decay:g}")
+    if config.data == "synthetic":
+        named = config.format != "auto" or config.train or config.test
+        _require(not named, "data", "synthetic scenes have no format and no lists; give the folder they are in")
+
+
+def _check_detector(detector: DetectorConfig) -> None:
+    sides = detector.anchors
+    _require(len(sides) > 0 and min(sides) >= 1, "detector.anchors", f"sides of at least 1 pixel, not {list(sides)}")
+    if detector.kind == "fpn":
+        _require(len(sides) == 5, "detector.anchors", f"one for each of the five levels of an fpn, not {len(sides)}")
+    _require(detector.kind == "fpn" or not detector.masks, "detector.masks", "needs --detector.kind fpn")
+    for name in ("roi_side", "channels", "head_width", "proposals", "rois", "max_detections"):
+        _require(getattr(detector, name) >= 2, f"detector.{name}", f"at least 2, not {getattr(detector, name)}")
+    _require(0 <= detector.min_score < 1, "detector.min_score", f"at least 0 and below 1, not {detector.min_score:g}")
+    _require(0 < detector.nms <= 1, "detector.nms", f"above 0 and at most 1, not {detector.nms:g}")
+
+
+def _check_run(config: RunConfig) -> None:
+    _require(config.seed >= 0, "seed", f"0 or more, not {config.seed}")
     settings = config.checkpoint
     _require(settings.every_epochs >= 1, "checkpoint.every_epochs", f"at least 1, not {settings.every_epochs}")
     _require(settings.every_minutes > 0, "checkpoint.every_minutes", f"above 0, not {settings.every_minutes:g}")
     _require(settings.every_steps is None or settings.every_steps >= 1, "checkpoint.every_steps", "at least 1")
     _require(settings.keep >= 1, "checkpoint.keep", f"at least 1, not {settings.keep}")
     _check_hardware(config.hardware)
-    _require(config.monitor.knn_every >= 0, "monitor.knn_every", "0 (never) or more")
 
 
 def check_images(images: ImagesConfig) -> None:

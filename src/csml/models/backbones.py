@@ -85,12 +85,23 @@ def stage_maps(net: ResNet, images: Tensor) -> dict[int, Tensor]:
 
 def stage_channels(net: ResNet) -> dict[int, int]:
     """Channels of each stage's feature map."""
-    was_training = net.training
+    return {stage: fmap.shape[1] for stage, fmap in _tried(net, side=32).items()}
+
+
+def stage_strides(net: ResNet) -> dict[int, int]:
+    """Pixels of the image from one to the next of each stage's feature map."""
+    return {stage: 64 // fmap.shape[3] for stage, fmap in _tried(net, side=64).items()}
+
+
+def _tried(net: ResNet, side: int) -> dict[int, Tensor]:
+    """The maps of an empty image."""
+    modes = {module: module.training for module in net.modules()}
     device = next(net.parameters()).device
     with torch.no_grad():
-        maps = stage_maps(net.eval(), torch.zeros(1, 3, 32, 32, device=device))
-    net.train(was_training)
-    return {stage: fmap.shape[1] for stage, fmap in maps.items()}
+        maps = stage_maps(net.eval(), torch.zeros(1, 3, side, side, device=device))
+    for module, mode in modes.items():
+        module.training = mode
+    return maps
 
 
 def weights_key(net: ResNet) -> list[float]:

@@ -1,6 +1,7 @@
 """Epochs of steps that may stop anywhere and go on exactly: progress, metrics, checkpoints, signals, broken numbers.
 
-What a step is, and what happens between epochs, is a subclass: `pretraining.py`, `supervised.py`.
+What a batch and a step are, and what happens between epochs, is a subclass: `pretraining.py` and `supervised.py` by way
+of `crops.py`, `detection.py`.
 """
 
 import logging
@@ -8,34 +9,43 @@ import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
-from torchvision.models.resnet import ResNet
 
-from csml.config.schema import BackboneConfig, TrainingConfig
+from csml.config.schema import OptimizerConfig, RunConfig
 from csml.data.failures import Failures
 from csml.data.images import Images
-from csml.data.loading import CropBatch, view_batches, worker_count
-from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
+from csml.data.loading import worker_count
+from csml.data.sampling import generator_for
 from csml.errors import CsmlError
 from csml.program import program
 from csml.progress import progress_bar
-from csml.training.build import Learning, build_optimizer, peak_learning_rate
+from csml.training.build import Learning, build_optimizer
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
 from csml.training.device import build_fabric, memory_format
 from csml.training.interruption import Interrupted, StopSignals
 from csml.training.metrics import EpochMeans, MetricsWriter
 from csml.training.run_directory import RunDirectory
-from csml.training.schedule import learning_rate, stepped
-from csml.views.recipe import CropSpec
-from csml.weights import save_backbone
+from csml.training.schedule import Timetable
 
 log = logging.getLogger("csml")
 
 _FINITE_CHECK_EVERY = 50
 """Steps between two looks at the loss where looking makes the host wait for the device."""
+
+
+class Batch(Protocol):
+    """What the loop knows of a batch."""
+
+    @property
+    def size(self) -> int:
+        """number of images"""
+
+    @property
+    def failed(self) -> list[int]:
+        """ids of files that did not decode"""
 
 
 class TrainingLoop(ABC):
@@ -46,18 +56,34 @@ class TrainingLoop(ABC):
         config: checked settings.
         images: what is learnt from.
         run: where everything is written.
+        timetable: length of the run and of its epochs.
+        workers: processes that decode images, as asked for.
+        max_failed: share of the images that may be unreadable.
     """
 
-    def __init__(self, command: str, config: TrainingConfig, images: Images, run: RunDirectory) -> None:
-        self.command, self.settings, self.images, self.run = command, config, images, run
+    smallest_batch = 2
+    """of which a step can be made: statistics of a single image mean nothing"""
+    advice = "try half of --optimizer.lr_per_256, --optimizer.warmup_epochs 1"
+    """where numbers became non-finite"""
+
+    def __init__(
+        self,
+        command: str,
+        config: RunConfig,
+        images: Images,
+        run: RunDirectory,
+        timetable: Timetable,
+        workers: int | None,
+        max_failed: float,
+    ) -> None:
+        self.command, self.settings, self.images, self.run, self.timetable = command, config, images, run, timetable
         self.resumes = run.root
         """the directory that --resume takes"""
-        self.fabric = build_fabric(config.hardware, images, config.images.workers)
+        self.fabric = build_fabric(config.hardware, images, workers)
         self.device = self.fabric.device
-        self.workers = worker_count(images, config.images.workers, self.device.type)
-        self.steps_per_epoch = steps_per_epoch(len(images), config.batch_size)
+        self.workers = worker_count(images, workers, self.device.type)
         self.fingerprint = images.fingerprint()
-        self.failures = Failures(images, config.images.max_failed)
+        self.failures = Failures(images, max_failed)
         self.epoch = 0
         """epochs that are complete"""
         self.step = 0
@@ -66,29 +92,23 @@ class TrainingLoop(ABC):
         self.seconds, self.waited = 0.0, 0.0
         """of the current epoch: all of it, and of that waiting for data"""
 
-    def set_up(self, network: nn.Module, parts: Sequence[Learning] | None = None) -> Any:
+    def set_up(self, network: nn.Module, parts: Sequence[Learning], optimizer: OptimizerConfig) -> Any:
         """Put the network and an optimizer on the device; returns the network as a step calls it.
 
-        `parts`: parameters with their peak learning rates; by default all of the network at that of the settings.
+        `parts`: parameters with their peak learning rates.
         """
-        settings = self.settings
-        self.network = network.to(memory_format=memory_format(settings.hardware))
-        parts = parts or [(network.parameters(), peak_learning_rate(settings.optimizer, settings.batch_size))]
-        wrapped, self.optimizer = self.fabric.setup(self.network, build_optimizer(parts, settings.optimizer))
+        self.network = network.to(memory_format=memory_format(self.settings.hardware))
+        wrapped, self.optimizer = self.fabric.setup(self.network, build_optimizer(parts, optimizer))
         return wrapped
 
     # ------------------------------------------------------------------------------- what a subclass is made of
 
     @abstractmethod
-    def crops(self) -> list[CropSpec]:
-        """The crops of every image that a step needs."""
-
-    def omega(self) -> tuple[Any, int]:
-        """Ω `(N, k)` or None, and the number of neighbours drawn from it."""
-        return None, 1
+    def batches(self) -> Iterator[Batch]:
+        """Those of the current epoch that are left."""
 
     @abstractmethod
-    def train_step(self, batch: CropBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def train_step(self, batch: Any, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss and metrics of a batch, not yet differentiated."""
 
     def after_backward(self) -> None:  # noqa: B027
@@ -102,8 +122,8 @@ class TrainingLoop(ABC):
         """Add to the record of the epoch that is over; returns the line to be logged."""
 
     @abstractmethod
-    def backbone(self) -> tuple[ResNet, BackboneConfig]:
-        """What is written to backbone.safetensors after every epoch."""
+    def save_weights(self) -> None:
+        """Write what is there to be used, after every epoch."""
 
     # ------------------------------------------------------------------------------------------------ the run
 
@@ -113,7 +133,7 @@ class TrainingLoop(ABC):
         board = self.run.tensorboard if settings.monitor.tensorboard else None
         writer = MetricsWriter(self.run.metrics, board, self.epoch)
         with StopSignals() as signals:
-            while self.epoch < settings.epochs:
+            while self.epoch < self.timetable.epochs:
                 self.before_epoch()
                 self.train_epoch(signals)
                 self._require_finite_weights()
@@ -121,10 +141,10 @@ class TrainingLoop(ABC):
                 self.epoch, self.step = self.epoch + 1, 0
                 self.means, self.seconds, self.waited = EpochMeans(), 0.0, 0.0
                 line = self.close_epoch(record)
-                save_backbone(self.run.backbone, *self.backbone(), settings.images)
-                writer.write(record)  # after the backbone: who finds the last record finds its backbone
+                self.save_weights()
+                writer.write(record)  # after the weights: who finds the last record finds its weights
                 log.info(line + (f"  {record['failed']} unreadable" if record["failed"] else ""))
-                if self.epoch % settings.checkpoint.every_epochs == 0 or self.epoch == settings.epochs:
+                if self.epoch % settings.checkpoint.every_epochs == 0 or self.epoch == self.timetable.epochs:
                     self.save()
                 self._stop_if_asked(signals)
         writer.close()
@@ -132,62 +152,46 @@ class TrainingLoop(ABC):
 
     def train_epoch(self, signals: StopSignals) -> None:
         """The steps of the current epoch that are left."""
-        total = self.settings.epochs * self.steps_per_epoch
+        timetable = self.timetable
         saved = asked = time.monotonic()
         with progress_bar() as bar:
             # The bar counts the steps of the whole run, so that "left" is the time until the run is over.
-            name = f"epoch {self.epoch + 1}/{self.settings.epochs}"
-            task = bar.add_task(name, total=total, completed=self._steps_done(), note="")
-            for batch in self._batches():
+            name = f"epoch {self.epoch + 1}/{timetable.epochs}"
+            task = bar.add_task(name, total=timetable.steps, completed=self._steps_done(), note="")
+            for batch in self.batches():
                 arrived = time.monotonic()
                 self.failures.add(batch.failed)
-                if len(batch.anchors) > 1:
+                if batch.size >= self.smallest_batch:
                     self._step(batch)
                 self.step += 1
                 now = time.monotonic()
                 self.waited += arrived - asked
                 self.seconds += now - asked
                 bar.update(task, advance=1, note=f"{self.means.anchors / self.seconds:,.0f} images/s")
-                if self.step < self.steps_per_epoch:
+                if self.step < timetable.per_epoch:
                     if self._time_to_save(now - saved):
                         self.save()
                         saved = time.monotonic()
                     self._stop_if_asked(signals)
                 asked = time.monotonic()
 
-    def _batches(self) -> Iterator[CropBatch]:
-        settings, specs = self.settings, self.crops()
-        batches = epoch_batches(len(self.images), settings.batch_size, settings.seed, self.epoch)
-        omega, positives = self.omega()
-        plans = (
-            plan_batch(batches[step], omega, len(specs), generator_for(settings.seed, self.epoch, step, 0), positives)
-            for step in range(self.step, len(batches))
-        )
-        return view_batches(self.images, plans, specs, self.workers, pin=self.device.type == "cuda")
-
-    def _step(self, batch: CropBatch) -> None:
-        self.set_schedules(self._steps_done(), self.settings.epochs * self.steps_per_epoch)
+    def _step(self, batch: Batch) -> None:
+        self.set_schedules(self._steps_done())
         loss, metrics = self.train_step(batch, generator_for(self.settings.seed, self.epoch, self.step, 1))
         self._check_finite(loss, metrics)
         self.fabric.backward(loss)
         self.after_backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.means.add(metrics, len(batch.anchors))
+        self.means.add(metrics, batch.size)
 
-    def set_schedules(self, done: int, total: int) -> None:
-        """Whatever changes over the run, before the step after `done` of `total`."""
-        settings = self.settings.optimizer
-        warmup = settings.warmup_epochs * self.steps_per_epoch
-        milestones = [epoch * self.steps_per_epoch for epoch in settings.milestones]
+    def set_schedules(self, done: int) -> None:
+        """Whatever changes over the run, before the step after `done` others."""
         for group in self.optimizer.param_groups:
-            if settings.schedule == "cosine":
-                group["lr"] = learning_rate(done, total, group["initial_lr"], warmup)
-            else:
-                group["lr"] = stepped(done, milestones, group["initial_lr"], warmup)
+            group["lr"] = self.timetable.rate(done, group["initial_lr"])
 
     def _steps_done(self) -> int:
-        return self.epoch * self.steps_per_epoch + self.step
+        return self.epoch * self.timetable.per_epoch + self.step
 
     def _record(self) -> dict[str, Any]:
         return {
@@ -220,7 +224,7 @@ class TrainingLoop(ABC):
         raise CsmlError(
             f"{what} became non-finite in epoch {self.epoch + 1}, step {self.step + 1}; "
             f"the last good checkpoint is {last or 'none'}; "
-            "try half of --optimizer.lr_per_256, --optimizer.warmup_epochs 1, or --hardware.precision 32-true"
+            f"{self.advice}, or --hardware.precision 32-true"
         )
 
     # ------------------------------------------------------------------------------------------ interruptions
@@ -269,7 +273,7 @@ class TrainingLoop(ABC):
         return by_steps or seconds > 60 * settings.every_minutes
 
     def _stop_if_asked(self, signals: StopSignals) -> None:
-        if signals.caught is None or self.epoch == self.settings.epochs:
+        if signals.caught is None or self.epoch == self.timetable.epochs:
             return
         self.save()
         where = f"epoch {self.epoch + 1}, step {self.step}"

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.models.resnet import ResNet
 
-from csml.config.schema import BackboneConfig, PretrainConfig
+from csml.config.schema import PretrainConfig
 from csml.data.failures import Failures
 from csml.data.images import Images, Subset
 from csml.data.loading import CropBatch
@@ -18,17 +17,18 @@ from csml.evaluation.knn import knn_accuracy
 from csml.methods.framework import StepResult
 from csml.neighbors.bank import OnlineBank
 from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
-from csml.training.build import build_method
+from csml.training.build import build_method, peak_learning_rate
+from csml.training.crops import CropLoop
 from csml.training.device import memory_format
-from csml.training.loop import TrainingLoop
 from csml.training.metrics import embedding_statistics
 from csml.training.run_directory import RunDirectory
 from csml.views.recipe import CropSpec, crop_specs, make_views
+from csml.weights import save_backbone
 
 _ONLINE_K = 20
 
 
-class Pretraining(TrainingLoop):
+class Pretraining(CropLoop):
     """One run of `csml pretrain`.
 
     Args:
@@ -44,7 +44,8 @@ class Pretraining(TrainingLoop):
         if config.hardware.compile:
             for encoder in (self.method.query_encoder, self.method.key_encoder):
                 encoder.compile()
-        self.step_method = self.set_up(self.method)
+        lr = peak_learning_rate(config.optimizer, config.batch_size)
+        self.step_method = self.set_up(self.method, [(self.method.parameters(), lr)], config.optimizer)
         self.neighbors: Omega | None = None
         online = config.views.cross_sample and config.neighbors.features == "online"
         self.bank = OnlineBank(len(data.train), config.model.dim, self.device) if online else None
@@ -87,9 +88,9 @@ class Pretraining(TrainingLoop):
             self.bank.add(keys[max(keys)], ids)
         self._result = None
 
-    def set_schedules(self, done: int, total: int) -> None:
-        super().set_schedules(done, total)
-        self.method.progress = done / total
+    def set_schedules(self, done: int) -> None:
+        super().set_schedules(done)
+        self.method.progress = done / self.timetable.steps
 
     # -------------------------------------------------------------------------------------- borders of epochs
 
@@ -127,8 +128,9 @@ class Pretraining(TrainingLoop):
             record.update(self._online_knn())
         return _summary(record, self.config.epochs)
 
-    def backbone(self) -> tuple[ResNet, BackboneConfig]:
-        return self.method.query_encoder.backbone, self.config.model
+    def save_weights(self) -> None:
+        backbone = self.method.query_encoder.backbone
+        save_backbone(self.run.backbone, backbone, self.config.model, self.config.images)
 
     def _online_knn(self) -> dict[str, float]:
         labeled, val = self.data.labeled, self.data.val

@@ -5,26 +5,25 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchvision.models.resnet import ResNet
 
-from csml.config.schema import BackboneConfig, ClassifierConfig
+from csml.config.schema import ClassifierConfig
 from csml.data.images import Images
 from csml.data.loading import CropBatch
 from csml.evaluation.accuracy import accuracy, confusion
 from csml.evaluation.features import extract_features
 from csml.models.classifier import Classifier
 from csml.training.build import peak_learning_rate
+from csml.training.crops import CropLoop
 from csml.training.device import memory_format
-from csml.training.loop import TrainingLoop
 from csml.training.run_directory import RunDirectory
 from csml.views.augment import augment, draw_params
 from csml.views.recipe import CropSpec
-from csml.weights import save_classifier
+from csml.weights import save_backbone, save_classifier
 
 _CROP_SCALE = (0.08, 1.0)
 
 
-class SupervisedTraining(TrainingLoop):
+class SupervisedTraining(CropLoop):
     """One run of `csml supervised`, `finetune`, or of a round of `mine`.
 
     Args:
@@ -53,7 +52,7 @@ class SupervisedTraining(TrainingLoop):
             classifier.compile()
         lr = peak_learning_rate(config.optimizer, config.batch_size)
         parts = [(classifier.backbone.parameters(), lr), (classifier.fc.parameters(), head_lr or lr)]
-        self.classify = self.set_up(classifier, parts)
+        self.classify = self.set_up(classifier, parts, config.optimizer)
         self.labels = torch.from_numpy(train.labels)
         self.best = 0.0
         """highest top-1 of a test so far"""
@@ -84,8 +83,11 @@ class SupervisedTraining(TrainingLoop):
             if tested["top1"] > self.best:
                 self.best = tested["top1"]
                 self._save("best.safetensors")
-        self._save("classifier.safetensors")
         return line
+
+    def save_weights(self) -> None:
+        save_backbone(self.run.backbone, self.classifier.backbone, self.config.model, self.config.images)
+        self._save("classifier.safetensors")
 
     def _save(self, name: str) -> None:
         classes = self.images.classes
@@ -99,9 +101,6 @@ class SupervisedTraining(TrainingLoop):
         scores = self.classifier.fc(features.by_stage[4][features.good].to(self.device)).cpu()  # (Q, classes)
         labels, classes = features.labels[features.good], self.images.classes
         return {**accuracy(scores, labels, classes), "confusion": confusion(scores, labels, len(classes))}
-
-    def backbone(self) -> tuple[ResNet, BackboneConfig]:
-        return self.classifier.backbone, self.config.model
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "best": self.best}

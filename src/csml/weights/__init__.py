@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,18 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
 
+from csml.config.detection import DetectConfig, DetectorConfig
 from csml.config.schema import BackboneConfig, ImagesConfig
 from csml.data.cache import atomic_write
 from csml.errors import CsmlError, some
 from csml.models.backbones import BACKBONES, ONLY_HERE, build_backbone
 from csml.models.classifier import Classifier
+from csml.models.detectors import Detector, build_detector
 from csml.views.augment import MEAN, STD
 from csml.weights.layouts import recognise, torchvision_names
 from csml.weights.reading import read_tensors
 
-_BACKBONE, _CLASSIFIER = "backbone.safetensors", "classifier.safetensors"
+_BACKBONE, _CLASSIFIER, _DETECTOR = "backbone.safetensors", "classifier.safetensors", "detector.safetensors"
 
 
 def save_backbone(path: Path, backbone: ResNet, model: BackboneConfig, images: ImagesConfig) -> None:
@@ -81,6 +84,31 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
     tensors = read_tensors(file)
     _fill(classifier, tensors, f"{path} does not fit {facts['backbone']}")
     return classifier.eval(), facts
+
+
+def save_detector(path: Path, detector: Detector, config: DetectConfig, classes: tuple[str, ...], masks: bool) -> None:
+    """Write a detector, how to feed it, and the names of its classes."""
+    network = {"backbone": config.model.backbone, "small_images": config.model.small_images}
+    sizes = {"test_side": config.scenes.test_side, "max_side": config.scenes.max_side, "mean": MEAN, "std": STD}
+    _save(path, detector, {**network, **sizes, "detector": asdict(config.detector), "masks": masks, "classes": classes})
+
+
+def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
+    """The detector of a run of `csml detect`, in eval mode, and its facts: classes, test_side, …
+
+    It takes a list of images `(3, h, w)` in [0, 1] and returns for each boxes, labels from 1, scores, and masks.
+    """
+    file = _file(path, _DETECTOR)
+    facts = weight_facts(file)
+    if "detector" not in facts:
+        raise CsmlError(f"{path} finds no objects; give a run of csml detect")
+    settings: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in facts["detector"].items()
+    }
+    net = build_backbone(facts["backbone"], facts["small_images"])
+    detector = build_detector(net, DetectorConfig(**settings), len(facts["classes"]), facts["masks"])
+    _fill(detector, read_tensors(file), f"{path} does not fit {facts['backbone']}")
+    return detector.eval(), facts
 
 
 def weight_facts(path: str | Path) -> dict[str, Any]:

@@ -20,6 +20,17 @@ _SECTIONS = ("supervised", "finetune", "mine")
 """Parts of a preset that are for other commands than pretrain."""
 
 
+DETECT_PRESETS: tuple[str, ...] = ("small-c4", "small-fpn", "voc-c4", "coco-fpn-1x", "coco-fpn-2x")
+"""Of `csml detect`, whose settings are of another kind."""
+
+
+def detect_preset(name: str) -> dict[str, Any]:
+    """The settings of a preset of `csml detect` as dotted keys."""
+    if name not in DETECT_PRESETS:
+        raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(DETECT_PRESETS)}")
+    return flatten(_read(f"detect/{name}"))
+
+
 def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
     """The settings of a preset as dotted keys, e.g. `{"images.size": 32}`; of pre-training, or of another command's
     section."""

@@ -1,0 +1,6 @@
+"""Detectors around a backbone, from torchvision's parts: Faster R-CNN C4, and Faster or Mask R-CNN with a pyramid."""
+
+from csml.models.detectors.build import build_detector
+from csml.models.detectors.detector import Detection, Detector
+
+__all__ = ["Detection", "Detector", "build_detector"]

@@ -1,0 +1,102 @@
+"""From the settings to a detector, put together from torchvision's parts."""
+
+from typing import Any
+
+from torch import nn
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.models.detection.roi_heads import RoIHeads
+from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
+from torchvision.models.resnet import ResNet
+from torchvision.ops import MultiScaleRoIAlign
+
+from csml.config.detection import DetectorConfig
+from csml.models.backbones import stage_channels, stage_strides
+from csml.models.detectors.c4 import C4Backbone, C4Head, C4Pool
+from csml.models.detectors.detector import Detector
+from csml.models.detectors.fpn import LEVELS, PyramidBackbone
+
+_RATIOS = (0.5, 1.0, 2.0)
+_BOX_SIDE, _MASK_SIDE = 7, 14
+"""Pixels of a proposal cut from the pyramid."""
+_MASK_LAYERS = 4
+_RPN = {"fg_iou_thresh": 0.7, "bg_iou_thresh": 0.3, "batch_size_per_image": 256, "positive_fraction": 0.5}
+_ROI = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": 0.25, "bbox_reg_weights": None}
+
+
+def build_detector(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Detector:
+    """A detector whose backbone is `net`, taken in whole; only what is around it is new.
+
+    Args:
+        net: the backbone; its modules become the detector's.
+        config: kind and sizes.
+        classes: kinds of objects, the background not counted.
+        masks: whether to learn masks as well; fpn only.
+    """
+    if config.kind == "c4":
+        return _c4(net, config, classes)
+    return _fpn(net, config, classes, masks)
+
+
+def _c4(net: ResNet, config: DetectorConfig, classes: int) -> Detector:
+    channels, strides = stage_channels(net), stage_strides(net)
+    anchors = AnchorGenerator((config.anchors,), (_RATIOS,))
+    rpn = _proposals(anchors, channels[3], config, before=(6, 6))
+    head = C4Head(net, channels[4])
+    heads = _roi_heads(C4Pool(strides[3], config.roi_side), head, channels[4], config, classes)
+    return Detector(C4Backbone(net), rpn, heads)
+
+
+def _fpn(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Detector:
+    width = config.channels
+    backbone = PyramidBackbone(net, width)
+    anchors = AnchorGenerator(tuple((side,) for side in config.anchors), (_RATIOS,) * len(config.anchors))
+    rpn = _proposals(anchors, width, config, before=(1, 1))
+    head = TwoMLPHead(width * _BOX_SIDE**2, config.head_width)
+    # Which level a box is cut from depends on its size; torchvision counts from 224 pixels on stride 16.
+    align: dict[str, Any] = {
+        "featmap_names": list(LEVELS),
+        "sampling_ratio": 2,
+        "canonical_scale": config.anchors[0] * 7,
+    }
+    more = {}
+    if masks:
+        more = {
+            "mask_roi_pool": MultiScaleRoIAlign(output_size=_MASK_SIDE, **align),
+            "mask_head": MaskRCNNHeads(width, (width,) * _MASK_LAYERS, 1),
+            "mask_predictor": MaskRCNNPredictor(width, width, classes + 1),
+        }
+    pool = MultiScaleRoIAlign(output_size=_BOX_SIDE, **align)
+    return Detector(backbone, rpn, _roi_heads(pool, head, config.head_width, config, classes, **more))
+
+
+def _proposals(
+    anchors: AnchorGenerator, channels: int, config: DetectorConfig, before: tuple[int, int]
+) -> RegionProposalNetwork:
+    """`before`: how many times as many boxes enter the suppression as leave it, in training and in tests."""
+    train, test = config.proposals, config.proposals // 2
+    return RegionProposalNetwork(
+        anchors,
+        RPNHead(channels, anchors.num_anchors_per_location()[0]),
+        **_RPN,
+        pre_nms_top_n={"training": before[0] * train, "testing": before[1] * test},
+        post_nms_top_n={"training": train, "testing": test},
+        nms_thresh=0.7,
+    )
+
+
+def _roi_heads(
+    pool: nn.Module, head: nn.Module, width: int, config: DetectorConfig, classes: int, **masks: nn.Module
+) -> RoIHeads:
+    return RoIHeads(
+        pool,
+        head,
+        FastRCNNPredictor(width, classes + 1),
+        **_ROI,
+        batch_size_per_image=config.rois,
+        score_thresh=config.min_score,
+        nms_thresh=config.nms,
+        detections_per_img=config.max_detections,
+        **masks,
+    )
