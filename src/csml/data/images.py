@@ -1,6 +1,7 @@
 """N images with ids 0 … N − 1: in one uint8 array, or as files in a folder. Both cut batches of crops by id."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -79,11 +80,23 @@ class ArrayImages:
         return crops, np.ones(len(ids), bool)
 
 
-class _FileImages:
+class FileImages(ABC):
     """Images as files, decoded when they are asked for."""
 
-    def path(self, id: int) -> Path:
-        raise NotImplementedError
+    labels: np.ndarray
+    classes: tuple[str, ...]
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def name(self, id: int) -> str: ...
+
+    @abstractmethod
+    def fingerprint(self) -> str: ...
+
+    @abstractmethod
+    def path(self, id: int) -> Path: ...
 
     def read(self, id: int) -> Image.Image:
         return read_rgb(self.path(id))
@@ -113,7 +126,7 @@ class _FileImages:
             return None
 
 
-class FolderImages(_FileImages):
+class FolderImages(FileImages):
     """All images below a folder."""
 
     def __init__(self, index: FolderIndex, labels: np.ndarray | None = None, classes: tuple[str, ...] = ()) -> None:
@@ -136,7 +149,7 @@ class FolderImages(_FileImages):
         return digest.hexdigest()
 
 
-class ListedImages(_FileImages):
+class ListedImages(FileImages):
     """Single files, in the order they were given."""
 
     def __init__(self, paths: Sequence[Path]) -> None:

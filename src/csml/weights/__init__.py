@@ -93,6 +93,13 @@ def save_detector(path: Path, detector: Detector, config: DetectConfig, classes:
     _save(path, detector, {**network, **sizes, "detector": asdict(config.detector), "masks": masks, "classes": classes})
 
 
+def finds_objects(path: str | Path) -> bool:
+    """Whether it is the run, or the file, of a detector rather than of a classifier."""
+    path = Path(path).expanduser()
+    file = path / _DETECTOR if path.is_dir() else path
+    return file.exists() and "detector" in weight_facts(file)
+
+
 def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
     """The detector of a run of `csml detect`, in eval mode, and its facts: classes, test_side, …
 

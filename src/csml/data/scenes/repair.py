@@ -135,6 +135,16 @@ def assemble(
     return Scenes(images, Annotations.pack(sizes, objects), classes, tuple(ids), category_ids, truth)
 
 
+def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:
+    """Images of which nothing is known, as scenes; and those that cannot be read."""
+    try:
+        scenes = assemble([FoundScene(path, str(path), None, []) for path in paths], Path("/"), (), (), Repairs())
+    except CsmlError:
+        return None, [str(path) for path in paths]
+    good = set(scenes.image_ids)
+    return scenes, [str(path) for path in paths if str(path) not in good]
+
+
 def in_order(found: list[FoundObject], size: tuple[int, int], name: str, repairs: Repairs) -> Objects:
     """The objects of an image of `size` (height, width) that can be used, with boxes inside it."""
     kept: list[tuple[np.ndarray, FoundObject, Rle | None]] = []

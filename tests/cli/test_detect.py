@@ -1,0 +1,216 @@
+"""`csml detect` from end to end: drawn scenes, VOC, COCO; kills; real photos where they are at hand."""
+
+import contextlib
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+import csml as library
+from conftest import TIMES, assert_same, csml, noise_photos, wait_for
+from csml.cli.detect import parse
+from csml.config.checks import check_detect
+from csml.config.presets import DETECT_PRESETS
+from csml.training.checkpoint import load_checkpoint, newest_checkpoint
+from csml.training.metrics import read_metrics
+from csml.weights import load_backbone
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+QUICK = [
+    "--batch_size", "2", "--scenes.short_sides", "[64, 96]", "--scenes.test_side", "64", "--scenes.max_side", "160",
+    "--detector.proposals", "20", "--detector.rois", "8", "--schedule.iterations", "7", "--schedule.report_every", "3",
+    "--monitor.tensorboard", "false", "--hardware.threads", "1", "--checkpoint.every_steps", "1",
+    "--checkpoint.keep", "20",
+]  # fmt: skip
+SCENES = [*QUICK, "--scenes.synthetic_train", "12", "--scenes.synthetic_val", "6", "--scenes.synthetic_size", "64"]
+
+
+def assert_equal_runs(one: Path, two: Path) -> None:
+    states = [newest_checkpoint(out / "checkpoints") for out in (one, two)]
+    assert states[0] is not None and states[1] is not None
+    assert_same(load_checkpoint(states[0]), load_checkpoint(states[1]))
+    records = [
+        [{k: v for k, v in record.items() if k not in TIMES} for record in read_metrics(out / "metrics.jsonl")]
+        for out in (one, two)
+    ]
+    assert records[0] == records[1]
+    for name in ("detector.safetensors", "detections.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def masked(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished Mask R-CNN around the small backbone."""
+    out = tmp_path_factory.mktemp("detect") / "run"
+    done = csml("detect", str(small_run), "--preset", "small-fpn", *SCENES, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_the_defaults_are_the_paper_s() -> None:
+    config, _ = parse([])
+    assert (config.model.backbone, config.detector.kind, config.batch_size) == ("resnet50", "c4", 16)
+    assert (config.scenes.short_sides[0], config.scenes.short_sides[-1], config.scenes.test_side) == (480, 800, 800)
+    schedule = config.schedule
+    assert (schedule.iterations, schedule.lr_per_16, schedule.milestones) == (24_000, 0.02, (18_000, 22_000))
+    twice, _ = parse(["--preset", "coco-fpn-2x"])
+    assert (twice.detector.kind, twice.schedule.iterations) == ("fpn", 180_000)
+
+
+@pytest.mark.parametrize("name", DETECT_PRESETS)
+def test_presets_are_valid(name: str) -> None:
+    config, _ = parse(["random", "--preset", name])
+    check_detect(config)
+
+
+def test_a_run_leaves_scores_detections_a_sheet_and_a_detector(masked: Path) -> None:
+    result = json.loads((masked / "detect.json").read_text())
+    assert result["images"] == 6 and result["format"] == "synthetic"
+    assert set(result["box"]) == set(result["mask"]) == {"AP", "AP50", "AP75", "AP_S", "AP_M", "AP_L", "per_class"}
+    assert Image.open(masked / "detections.png").width > 500
+    assert [record["iteration"] for record in read_metrics(masked / "metrics.jsonl")] == [3, 6, 7]
+    detector, facts = library.load_detector(masked)
+    assert len(facts["classes"]) == 10 and facts["masks"]
+    with torch.no_grad():
+        (found,) = detector([torch.rand(3, 64, 64)])
+    assert found["boxes"].shape[1] == 4
+
+
+def test_the_backbone_comes_from_the_run(small_run: Path, tmp_path: Path) -> None:
+    still = ["--schedule.iterations", "1", "--schedule.lr_per_16", "1e-12", "--schedule.report_every", "1"]
+    done = csml("detect", str(small_run), "--preset", "small-c4", *SCENES, *still, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    detector, _ = library.load_detector(tmp_path / "run")
+    weights = load_backbone(small_run).state_dict()
+    found = {**detector.backbone.state_dict(), **detector.roi_heads.box_head.state_dict()}
+    for key, value in weights.items():
+        if "running" not in key and "tracked" not in key:
+            torch.testing.assert_close(found[key], value)
+
+
+def test_sigkill_changes_nothing(masked: Path, small_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "csml",
+        "detect",
+        str(small_run),
+        "--preset",
+        "small-fpn",
+        *SCENES,
+        "--out",
+        str(out),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for(process, out / "checkpoints" / "epoch-0001-step-000001.pt")
+    process.kill()
+    process.wait()
+    assert not (out / "detect.json").exists()
+    for late in out.glob("checkpoints/epoch-000[2-9]*"):  # the kill came too late: go back to the middle all the same
+        late.unlink()
+    resumed = csml("detect", "--resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert_equal_runs(out, masked)
+
+
+def test_sigterm_saves_and_names_the_command_that_continues(masked: Path, small_run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "csml",
+        "detect",
+        str(small_run),
+        "--preset",
+        "small-fpn",
+        *SCENES,
+        "--out",
+        str(out),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for(process, out / "checkpoints" / "epoch-0000-step-000001.pt")
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, error
+    assert f"csml detect --resume {out}" in error
+    resumed = csml("detect", "--resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert_equal_runs(out, masked)
+
+
+def test_a_detector_predicts_boxes_on_a_folder(masked: Path, tmp_path: Path) -> None:
+    noise_photos(tmp_path / "photos", 3)
+    (tmp_path / "photos/torn.jpg").write_bytes(b"no picture")
+    out = tmp_path / "found.jsonl"
+    done = csml("predict", str(masked), str(tmp_path / "photos"), "--output", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "4 images, 1 of them cannot be read" in done.stderr
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["path"] for row in rows if "error" in row] == [f"{tmp_path}/photos/torn.jpg"]
+    found = [row for row in rows if "error" not in row]
+    assert found
+    for row in found:
+        assert set(row) == {"path", "label", "probability", "x0", "y0", "x1", "y1"}
+        assert 0 <= row["x0"] < row["x1"] <= 50 and 0 <= row["y0"] < row["y1"] <= 40
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "weights: give what to start from"),
+        (["random", "--data", "/nowhere"], "data: there is no folder /nowhere"),
+        (["random", "--format", "voc"], "synthetic scenes have no format"),
+        (["random", "--format", "yolo", "--data", "."], "format: expected one of auto, voc, coco, got yolo"),
+        (["random", "--preset", "demo"], "preset: 'demo' is unknown; choose one of small-c4"),
+        (["random", "--detector.masks", "true"], "detector.masks: needs --detector.kind fpn"),
+        (["random", "--detector.kind", "fpn", "--detector.anchors", "[9]"], "detector.anchors: one for each of the"),
+        (["random", "--scenes.max_side", "100"], "scenes.max_side: at least the longest short side"),
+        (["random", "--schedule.iterations", "0"], "schedule.iterations: above 0"),
+        (["random", "--model.backbone", "vgg"], "model.backbone: 'vgg' is unknown"),
+        (["/nowhere"], "there are no weights at /nowhere"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:
+    done = csml("detect", *words, "--out", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(not (SHARED / "voc_bccd").is_dir(), reason=f"{SHARED / 'voc_bccd'} is not here")
+def test_real_photos_with_voc_annotations(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["--format", "voc", "--data", str(SHARED / "voc_bccd"), "--train", '["val"]', "--test", '["test"]']
+    done = csml("detect", "random", "--preset", "small-c4", *QUICK, *words, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "detect.json").read_text())
+    assert result["images"] == 72
+    assert set(result["box"]["per_class"]) == {"Platelets", "RBC", "WBC"}
+    assert Image.open(out / "detections.png").width > 500
+
+
+@pytest.mark.skipif(not (SHARED / "coco_small").is_dir(), reason=f"{SHARED / 'coco_small'} is not here")
+def test_real_photos_with_coco_annotations(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["--format", "coco", "--data", str(SHARED / "coco_small"), "--detector.max_detections", "5"]
+    words += ["--detector.min_score", "0"]
+    done = csml("detect", "random", "--preset", "small-fpn", *QUICK, *words, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "detect.json").read_text())
+    assert result["images"] == 188
+    for name, kind in (("box", "bbox"), ("mask", "segm")):
+        with contextlib.redirect_stdout(io.StringIO()):
+            truth = COCO(str(SHARED / "coco_small/annotations/instances_val2017.json"))
+            judge = COCOeval(truth, truth.loadRes(str(out / "detections.json")), kind)
+            judge.evaluate(), judge.accumulate(), judge.summarize()
+        assert result[name]["AP"] == pytest.approx(100 * judge.stats[0])
+        assert result[name]["AP50"] == pytest.approx(100 * judge.stats[1])
