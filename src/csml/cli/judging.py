@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csml.cli.run_settings import first_difference, inherited, settings_of, trained_with
+from csml.config.run_settings import first_difference, inherited, settings_of, trained_with
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from csml.cli.run_settings import first_difference, read_settings, settings_of, trained_with
+from csml.config.run_settings import first_difference, read_settings, settings_of, trained_with
 from csml.config.detection import RANDOM
 from csml.config.parsing import SettingsParser
 from csml.config.presets import PRESETS, flatten, preset_settings

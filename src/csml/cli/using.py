@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csml.cli.run_settings import trained_with
+from csml.config.run_settings import trained_with
 from csml.config.checks import check_images
 from csml.config.parsing import SettingsParser
 from csml.config.schema import NAMED, HardwareConfig, ImagesConfig
