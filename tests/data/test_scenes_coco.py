@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask as rle
 from pycocotools.coco import COCO
-from scene_files import photo
 
 from csml.config.detection import ScenesConfig
 from csml.data.scenes.annotations import Annotations, Objects, decode_masks, encode_masks
 from csml.data.scenes.open import open_scenes
 from csml.data.scenes.repair import run_lengths
 from csml.errors import CsmlError
+from scene_files import photo
 
 HEIGHT, WIDTH = 40, 60
 
@@ -110,6 +110,8 @@ def test_crowds_are_not_learnt_and_images_without_objects_are_tested(tmp_path: P
         (annotation(2, segmentation={"size": [HEIGHT, WIDTH], "counts": "~~~ ?"}), "mask cannot be used, left out"),
         (annotation(2, segmentation={"size": [HEIGHT, WIDTH], "counts": [5, 10**6]}), "mask cannot be used, left out"),
         (annotation(2, segmentation={"counts": [5]}), "mask cannot be used, left out"),
+        (annotation(2, segmentation=[[float("nan"), 1, 5, 5, 9, 1]]), "mask cannot be used, left out"),
+        (annotation(2, segmentation=[[1, 1, 1e9, 5, 9, 1]]), "mask cannot be used, left out"),
     ],
 )  # fmt: skip
 def test_odd_annotations_are_repaired_or_skipped_and_told(tmp_path: Path, row: dict[str, Any], kind: str) -> None:
@@ -142,6 +144,22 @@ def test_a_file_that_is_not_coco_is_one_line(tmp_path: Path, changed: dict[str, 
     root = coco_folder(tmp_path, [annotation(1)], **changed)
     with pytest.raises(CsmlError, match=problem):
         open_scenes(str(root), ScenesConfig())
+
+
+def test_several_files_are_not_guessed_between_and_their_images_are_found(tmp_path: Path) -> None:
+    root = coco_folder(tmp_path, [annotation(1)])
+    few = root / "annotations/instances_train10pct.json"
+    few.write_text(json.dumps(content([annotation(1)])))
+    with pytest.raises(CsmlError, match=r"train: .* has several: instances_train10pct.json, instances_train2017.json"):
+        open_scenes(str(root), ScenesConfig())
+    assert len(open_scenes(str(root), ScenesConfig(), "coco", ["annotations/instances_train10pct.json"]).train) == 1
+
+
+def test_masks_of_a_few_objects_are_not_masks(tmp_path: Path) -> None:
+    rows = [annotation(1, segmentation=POLYGON), annotation(2), annotation(3, image=3, segmentation=[])]
+    truth = open_scenes(str(coco_folder(tmp_path, rows)), ScenesConfig()).train.annotations
+    assert not truth.have_masks()
+    assert truth.without_mask().tolist() == [0, 1]
 
 
 def test_files_of_other_exporters_are_found(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scene_files import photo, voc_folder, voc_object, voc_xml
 
 from csml.config.detection import ScenesConfig
 from csml.data.scenes.open import open_scenes
 from csml.errors import CsmlError
+from scene_files import photo, voc_folder, voc_object, voc_xml
 
 
 @pytest.fixture
@@ -45,6 +45,12 @@ def test_years_are_joined_and_tested_on_2007(voc: Path) -> None:
     assert data.train.classes == ("cat", "dog", "eel")
     assert data.train.image_ids == ("VOC2007/a", "VOC2007/b", "VOC2012/2012_1")
     assert data.test.image_ids == ("c",)
+
+
+def test_only_the_first_year_that_has_a_test_list_tests(voc: Path) -> None:
+    cat = voc_object("cat", 1, 1, 20, 10)
+    voc_folder(voc.parent / "VOC2012", {"trainval": {"d": voc_xml("d", cat)}, "test": {"e": voc_xml("e", cat)}})
+    assert open_scenes(str(voc.parent), ScenesConfig()).test.image_ids == ("c",)
 
 
 def test_lists_can_be_named(voc: Path) -> None:
@@ -100,8 +106,15 @@ def test_missing_and_broken_files_are_skipped_and_named(voc: Path) -> None:
     }
 
 
+def test_objects_follow_an_image_that_was_made_smaller(voc: Path) -> None:
+    (voc / "Annotations/b.xml").write_text(voc_xml("b", voc_object("dog", 101, 1, 600, 200), width=600, height=400))
+    data = open_scenes(str(voc), ScenesConfig())
+    assert data.train.annotations.objects(1).boxes.tolist() == [[10, 0, 60, 20]]
+    assert kinds(data) == {"image is smaller or larger than stated, its objects are scaled": ["b.jpg"]}
+
+
 def test_the_image_is_right_about_its_size(voc: Path) -> None:
-    (voc / "Annotations/b.xml").write_text(voc_xml("b", voc_object("dog", 1, 1, 60, 40), width=600, height=400))
+    (voc / "Annotations/b.xml").write_text(voc_xml("b", voc_object("dog", 1, 1, 60, 40), width=600, height=40))
     data = open_scenes(str(voc), ScenesConfig())
     assert data.train.annotations.sizes[1].tolist() == [40, 60]
     assert kinds(data) == {"stated size is not the image's, the image's is taken": ["b.jpg"]}
@@ -128,7 +141,7 @@ def test_images_without_objects_are_learnt_from_only_if_asked(voc: Path) -> None
 
 
 def test_a_list_that_is_not_there_is_one_line(voc: Path) -> None:
-    with pytest.raises(CsmlError, match=r"cannot read the list .*nothing.txt"):
+    with pytest.raises(CsmlError, match=r"cannot read the list .*nothing.txt; there are test, trainval"):
         open_scenes(str(voc), ScenesConfig(), "voc", ["nothing"], ["test"])
     shutil.rmtree(voc / "ImageSets")
     with pytest.raises(CsmlError, match="neither VOC's nor COCO's layout"):

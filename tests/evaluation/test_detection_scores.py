@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
@@ -16,7 +15,7 @@ from csml.data.images import ArrayImages
 from csml.data.scenes import Annotations, Objects, Scenes
 from csml.data.scenes.annotations import encode_masks
 from csml.evaluation.coco_ap import coco_scores
-from csml.evaluation.detections import as_results
+from csml.evaluation.detections import Found, as_results
 from csml.evaluation.voc_ap import voc_scores
 
 SIDE = 100
@@ -99,6 +98,17 @@ def test_voc_without_detections_is_0() -> None:
     assert voc(scenes_with([(0, LEFT, "")]), [])["AP50"] == 0
 
 
+def test_voc_with_nothing_to_find_is_unknown() -> None:
+    assert voc(scenes_with([(0, LEFT, "difficult")]), [found(11, 5, LEFT, 0.9)])["AP50"] is None
+
+
+def test_voc_compares_recalls_as_its_own_evaluation_does() -> None:
+    # 3 of 10: recall 0.3 is below the fourth mark, 0.30000000000000004.
+    corners = [(10 * i, 0, 10 * i + 9, 9) for i in range(10)]
+    results = [found(11, 5, corner, 0.9) for corner in corners[:3]]
+    assert voc(scenes_with([(0, corner, "") for corner in corners]), results, "11")["AP50"] == pytest.approx(300 / 11)
+
+
 def test_voc_is_near_cocos_where_nothing_is_difficult() -> None:
     rng = np.random.default_rng(0)
     objects, results = [], []
@@ -161,32 +171,55 @@ def test_scores_are_those_of_pycocotools_by_hand_on_the_written_files(tmp_path: 
     for name, kind in (("box", "bbox"), ("mask", "segm")):
         with contextlib.redirect_stdout(io.StringIO()):
             truth = COCO(str(tmp_path / "truth.json"))
-            judge = COCOeval(truth, truth.loadRes(str(tmp_path / "detections.json")), kind)
+            written = json.loads((tmp_path / "detections.json").read_text())
+            for result in written if kind == "segm" else []:  # else pycocotools takes sizes from the box
+                del result["bbox"]
+            judge = COCOeval(truth, truth.loadRes(written), kind)
             judge.evaluate(), judge.accumulate(), judge.summarize()
         for key, value in zip(("AP", "AP50", "AP75", "AP_S", "AP_M", "AP_L"), judge.stats, strict=False):
             assert ours[name][key] == (None if value < 0 else pytest.approx(100 * value)), (name, key)
     assert 0 < ours["box"]["AP"] < 100
 
 
-def test_coco_without_detections_is_0() -> None:
+def test_coco_without_detections_is_0_where_there_is_something_to_find() -> None:
     scores = coco_scores(scenes_with([(0, LEFT, "")]), [], masks=True, image_ids=[11])
     assert scores["box"]["AP"] == scores["mask"]["AP"] == 0
+    assert scores["box"]["AP_L"] is None and scores["box"]["per_class"] == {"cat": 0, "dog": None}
+
+
+def test_a_file_without_what_pycocotools_takes_for_granted_is_scored_all_the_same(tmp_path: Path) -> None:
+    square = [[0, 0, 40, 0, 40, 40, 0, 40]]
+    annotations = [
+        {"image_id": 11, "category_id": 5, "segmentation": square},  # no id, iscrowd, bbox, area
+        {"id": 7, "image_id": 11, "category_id": 9, "bbox": [50, 50, 40, 40], "segmentation": []},
+        {"id": 7, "image_id": 99, "category_id": 9, "bbox": [50, 50, 40, 40]},
+    ]
+    categories = [{"id": 5, "name": "cat"}, {"id": 9, "name": "dog"}]
+    content = {"images": [{"id": 11, "file_name": "a.jpg"}], "annotations": annotations, "categories": categories}
+    (tmp_path / "truth.json").write_text(json.dumps(content))
+    scenes = scenes_with([], truth=tmp_path / "truth.json")
+    mask = np.zeros((1, SIDE, SIDE), np.uint8)
+    mask[0, :40, :40] = 1
+    code = encode_masks(mask)[0]
+    segmentation = {"size": code["size"], "counts": code["counts"].decode()}
+    results = [{**found(11, 5, LEFT, 0.9), "segmentation": segmentation}]
+    results += [{**found(11, 9, RIGHT, 0.9), "segmentation": segmentation}]
+    scores = coco_scores(scenes, results, masks=True, image_ids=[11])
+    assert scores["box"]["per_class"] == {"cat": pytest.approx(100), "dog": pytest.approx(100)}
+    assert scores["mask"]["per_class"] == {"cat": pytest.approx(100), "dog": None}
 
 
 def test_detections_are_written_in_cocos_form() -> None:
     scenes = scenes_with([(0, LEFT, "")])
-    masks = torch.zeros(1, 1, SIDE, SIDE)
-    masks[0, 0, 5:30, 10:20] = 0.9
-    detection = {
-        "boxes": torch.tensor([[10.0, 5, 20, 30]]),
-        "labels": torch.tensor([2]),
-        "scores": torch.tensor([0.75]),
-        "masks": masks,
-    }
-    (result,) = json.loads(json.dumps(as_results(scenes, 0, detection)))
+    mask = np.zeros((1, SIDE, SIDE), np.uint8)
+    mask[0, 5:30, 10:20] = 1
+    box, score = np.array([[10.0, 5, 20, 30]], dtype=np.float32), np.array([0.75], dtype=np.float32)
+    (result,) = json.loads(json.dumps(as_results(scenes, 0, Found(box, np.array([1]), score, encode_masks(mask)))))
     assert {k: result[k] for k in ("image_id", "category_id", "bbox", "score")} == {
         "image_id": 11, "category_id": 9, "bbox": [10, 5, 10, 25], "score": 0.75,
     }  # fmt: skip
     assert result["segmentation"]["size"] == [SIDE, SIDE]
     code = {**result["segmentation"], "counts": result["segmentation"]["counts"].encode()}
-    assert encode_masks((masks[0] > 0.5).numpy())[0] == code
+    assert encode_masks(mask)[0] == code
+    (plain,) = as_results(scenes, 0, Found(box, np.array([1]), score, None))
+    assert "segmentation" not in plain

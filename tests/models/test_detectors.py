@@ -7,7 +7,7 @@ from torchvision.ops import box_iou
 
 from csml.config.detection import DetectorConfig
 from csml.models.backbones import BACKBONES, build_backbone, stage_strides
-from csml.models.detectors import Detector, build_detector
+from csml.models.detectors import Detector, Truth, build_detector
 from csml.models.detectors.c4 import C4Head, C4Pool
 
 SMALL = {"channels": 16, "head_width": 32, "proposals": 20, "rois": 8, "anchors": (16, 32, 48, 64, 96)}
@@ -56,7 +56,7 @@ def test_a_step_reaches_every_parameter_and_a_test_gives_detections(name: str, k
     masks = kind == "fpn"
     detector = build_detector(build_backbone(name), DetectorConfig(kind=kind, min_score=0.0, **SMALL), 3, masks)
     images, targets = scene(masks)
-    losses = detector.train()(images, targets)
+    losses = detector.train()(images, Truth(targets))
     assert set(losses) == {"loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg"} | (
         {"loss_mask"} if masks else set()
     )
@@ -64,8 +64,8 @@ def test_a_step_reaches_every_parameter_and_a_test_gives_detections(name: str, k
     without = [key for key, value in detector.named_parameters() if value.grad is None]
     assert not without
     with torch.no_grad():
-        found = detector.eval()(images, sizes=[(128, 192), (80, 64)])
-    for detection, (height, width) in zip(found, [(128, 192), (80, 64)], strict=True):
+        found = detector.eval()(images)
+    for detection, (height, width) in zip(found, [(64, 96), (80, 64)], strict=True):
         count = len(detection["scores"])
         assert 0 < count <= 100
         assert detection["boxes"].shape == (count, 4)
@@ -73,6 +73,35 @@ def test_a_step_reaches_every_parameter_and_a_test_gives_detections(name: str, k
         assert (detection["boxes"][:, 2] <= width).all() and (detection["boxes"][:, 3] <= height).all()
         assert detection["labels"].min() >= 1 and detection["labels"].max() <= 3
         assert not masks or detection["masks"].shape == (count, 1, height, width)
+
+
+@pytest.mark.parametrize("kind", ["c4", "fpn"])
+def test_boxes_keep_their_precision_in_bf16(kind: str) -> None:
+    torch.manual_seed(0)
+    config = DetectorConfig(kind=kind, min_score=0.0, **SMALL)
+    detector = build_detector(build_backbone("tiny"), config, 3, masks=kind == "fpn")
+    images, targets = scene(masks=kind == "fpn")
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = detector.train()(images, Truth(targets))
+        assert torch.isfinite(torch.stack([value.float() for value in losses.values()])).all()
+        with torch.no_grad():
+            found = detector.eval()(images)
+    boxes = torch.cat([detection["boxes"] for detection in found])
+    assert boxes.dtype == torch.float32
+    inside = boxes[(boxes > 32) & (boxes < 63)]  # bf16 has steps of a quarter there
+    assert not torch.equal(inside, inside.bfloat16().float())
+
+
+def test_a_picture_of_any_size_is_resized_and_boxes_are_given_in_its_pixels() -> None:
+    torch.manual_seed(0)
+    detector = build_detector(build_backbone("tiny"), DetectorConfig(min_score=0.0, **SMALL), 3, masks=False).eval()
+    large = (torch.rand(3, 256, 384) * 255).byte()
+    small = torch.nn.functional.interpolate(large[None].float() / 255, (64, 96), mode="bilinear", antialias=True)[0]
+    with torch.no_grad():
+        (expected,) = detector([small])
+        detector.sides = (64, 200)
+        (found,) = detector([large])
+    torch.testing.assert_close(found["boxes"], 4 * expected["boxes"])
 
 
 def test_c4_proposes_on_stage_3_and_looks_with_stage_4_and_one_more_norm() -> None:
@@ -109,7 +138,13 @@ def test_a_pyramid_gives_boxes_to_levels_by_size() -> None:
     maps = detector.backbone(torch.zeros(1, 3, 256, 256))
     assert [fmap.shape[-1] for fmap in maps.values()] == [64, 32, 16, 8, 4]
     pool = detector.roi_heads.box_roi_pool
-    assert pool.featmap_names == ["stage1", "stage2", "stage3", "stage4"] and pool.canonical_scale == 224
+    assert pool.featmap_names == ["stage1", "stage2", "stage3", "stage4"]
+    assert (pool.canonical_scale, pool.canonical_level) == (224, 4)
+    small = build_detector(
+        build_backbone("tiny"), DetectorConfig(kind="fpn", anchors=(16, 32, 64, 128, 256)), 2, masks=False
+    )
+    pool = small.roi_heads.box_roi_pool  # strides 2, 4, 8, 16: everything is half as large
+    assert (pool.canonical_scale, pool.canonical_level) == (112, 3)
 
 
 def test_a_detector_learns_one_picture_by_heart() -> None:
@@ -123,7 +158,7 @@ def test_a_detector_learns_one_picture_by_heart() -> None:
     target["masks"][0, 10:50, 10:50] = target["masks"][1, 40:80, 55:90] = 1
     optimizer = torch.optim.SGD(detector.parameters(), lr=0.02, momentum=0.9)
     for _ in range(120):
-        loss = sum(detector.train()([image, image], [target, target]).values())
+        loss = sum(detector.train()([image, image], Truth([target, target])).values())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

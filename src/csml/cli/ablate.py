@@ -14,13 +14,13 @@ from csml.cli import knn, linear
 from csml.cli.judging import is_judged, labeled_splits, settings_for
 from csml.cli.pretrain import parse as parse_pretrain
 from csml.cli.pretrain import pretrain
-from csml.config.run_settings import first_difference, read_settings, settings_of
 from csml.cli.training import continue_options
 from csml.config.ablations import SHIPPED, Ablation, Variation, as_word, read_ablation
 from csml.config.checks import check_knn, check_linear
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
+from csml.config.run_settings import first_difference, read_settings, settings_of
 from csml.config.schema import PretrainConfig
 from csml.errors import CsmlError
 from csml.program import program

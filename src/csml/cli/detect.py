@@ -14,7 +14,7 @@ from csml.errors import CsmlError
 
 if TYPE_CHECKING:
     from csml.data.scenes.open import SceneSplits
-    from csml.models.detectors import Detection
+    from csml.evaluation.detections import Found
     from csml.training.detection import DetectionTraining
     from csml.training.loop import TrainingLoop
     from csml.training.run_directory import RunDirectory
@@ -31,6 +31,10 @@ def run(arguments: list[str]) -> int:
 
 
 def parse(arguments: list[str]) -> tuple[DetectConfig, Options]:
+    arguments = list(arguments)
+    for place, word in enumerate(arguments[1:], 1):  # a single name is a list of one
+        if arguments[place - 1] in ("--train", "--test") and not word.startswith("["):
+            arguments[place] = json.dumps([word])
     return parse_training(
         "detect",
         DetectConfig,
@@ -82,10 +86,21 @@ def detect(config: DetectConfig, options: Options | None = None) -> int:
 
 
 def _wants_masks(config: DetectConfig, data: "SceneSplits") -> bool:
-    there = data.train.annotations.have_masks()
-    if config.detector.masks and not there:
+    """What was asked for, else whether there are some; objects without are named."""
+    truth, asked = data.train.annotations, config.detector.masks
+    if config.detector.kind != "fpn" or asked is False:
+        return False
+    if asked and not len(truth.counts):
         raise CsmlError("detector.masks: the data has no masks")
-    return config.detector.kind == "fpn" and there and config.detector.masks is not False
+    if not asked and not truth.have_masks():
+        if len(truth.counts):
+            log.info(
+                "too few objects have masks, so only boxes are learnt (--detector.masks true: only those with masks)"
+            )
+        return False
+    for id in truth.without_mask().tolist():
+        data.repairs.add("object without a mask, not learnt", data.train.images.name(id))
+    return True
 
 
 def _score(loop: "DetectionTraining", data: "SceneSplits") -> None:
@@ -100,21 +115,22 @@ def _score(loop: "DetectionTraining", data: "SceneSplits") -> None:
 
     config, scenes, root = loop.config, data.test, loop.run.root
     failures = Failures(scenes.images, config.scenes.max_failed)
+    failures.option = loop.failures.option
     drawn_every = max(1, len(scenes) // _SHEET_IMAGES)
     results: list[dict[str, Any]] = []
     seen: list[int | str] = []
-    drawn: list[tuple[int, Detection]] = []
-    for id, detection in detect(loop.detector, scenes, config.scenes, config.batch_size, loop.fabric, failures):
-        results += as_results(scenes, id, detection)
+    drawn: list[tuple[int, Found]] = []
+    for id, found in detect(loop.detector, scenes, config.scenes, config.batch_size, loop.fabric, failures):
+        results += as_results(scenes, id, found)
         seen.append(scenes.image_ids[id])
         if id % drawn_every == 0 and len(drawn) < _SHEET_IMAGES:
-            drawn.append((id, detection))
+            drawn.append((id, found))
     with atomic_write(root / "detections.json") as temporary:
         temporary.write_text(json.dumps(results))
     if data.format == "voc":
         scores = voc_scores(scenes, results, config.voc_points, seen)
     else:
-        scores = coco_scores(scenes, results, loop.masks, seen)
+        scores = coco_scores(scenes, results, loop.masks and scenes.annotations.have_masks(), seen)
     facts = {"weights": config.weights, "data": config.data, "format": data.format, "images": len(seen)}
     write_json(root / "detect.json", {**facts, "iterations": config.schedule.iterations, **scores})
     detection_sheet(scenes, drawn, _SHEET_SCORE).save(root / "detections.png")
@@ -130,8 +146,8 @@ def _show(scores: dict[str, Any], root: Path) -> None:
     for kind, values in scores.items():
         table.add_row(kind, *("" if values[name] is None else f"{values[name]:.1f}" for name in names))
     Console().print(table)
-    log.info("detections    %s, drawn in detections.png", root / "detections.json")
+    log.info("detections: %s, drawn in detections.png", root / "detections.json")
     log.info("the detector, in Python:")
     log.info("    import csml")
     log.info("    detector, facts = csml.load_detector(%r)", str(root))
-    log.info("    found = detector([image])  # (3, h, w) in [0, 1] → boxes, labels from 1, scores, masks")
+    log.info("    found = detector([image])  # (3, h, w), uint8 or in [0, 1] → boxes, labels from 1, scores, masks")

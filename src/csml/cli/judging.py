@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csml.config.run_settings import first_difference, inherited, settings_of, trained_with
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
+from csml.config.run_settings import first_difference, inherited, settings_of, trained_with
 from csml.config.schema import TrainingConfig
 from csml.data.images import Images
 from csml.data.open import open_data

@@ -24,7 +24,7 @@ from csml.evaluation.detections import detect
 from csml.evaluation.predictions import predict
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector
-from csml.progress import progress_bar
+from csml.progress import watched
 from csml.training.device import build_fabric
 from csml.weights import finds_objects, load_classifier, load_detector
 
@@ -47,6 +47,8 @@ class PredictConfig:
     """A .csv, .jsonl or .json (lines) file; by default the table is printed as CSV."""
     batch_size: int | None = None
     """Images at once; by default 256, of a detector 8."""
+    min_score: float = 0.5
+    """Of a detector: objects it is less sure of are left out."""
     images: ImagesConfig = field(default_factory=ImagesConfig)
     hardware: HardwareConfig = field(default_factory=HardwareConfig)
 
@@ -63,17 +65,15 @@ def run(arguments: list[str]) -> int:
     else:
         tell = partial(_labels, *load_classifier(settings.weights), config)
     counted = failed = 0
-    with _table(config.output, columns) as write, progress_bar() as bar:
+    with _table(config.output, columns) as write:
         for images, folder in _sources(settings.sources):
-            task = bar.add_task("predicting", total=len(images), note="")
             for id, rows in tell(images):
                 path = folder + images.name(id)
-                for row in [{"error": "cannot be read"}] if rows is None else rows:
+                for row in [{"error": "cannot be read"}] if rows is None else rows or [{}]:
                     write({"path": path, **row})
                 if rows is None:
                     log.warning("cannot be read: %s", path)
                 counted, failed = counted + 1, failed + (rows is None)
-                bar.update(task, advance=1)
     log.info("%d images%s", counted, f", {failed} of them cannot be read" if failed else "")
     return 0
 
@@ -85,14 +85,16 @@ Told = Iterator[tuple[int, list[dict[str, Any]] | None]]
 def _labels(classifier: Classifier, facts: dict[str, Any], config: PredictConfig, images: Images) -> Told:
     """One row an image."""
     fabric = build_fabric(config.hardware, images, config.images.workers)
-    for batch in predict(classifier, images, config.images, fabric, config.batch_size or 256):
+    batch_size = config.batch_size or 256
+    batches = predict(classifier, images, config.images, fabric, batch_size)
+    for batch in watched(batches, "predicting", total=-(-len(images) // batch_size)):
         for id, label, probability, entropy, good in zip(*(part.tolist() for part in batch), strict=True):
             row = {"label": facts["classes"][label], "probability": probability, "entropy": entropy}
             yield id, [row] if good else None
 
 
 def _objects(detector: Detector, facts: dict[str, Any], config: PredictConfig, images: FileImages) -> Told:
-    """One row an object, best first."""
+    """One row an object, best first; an image without objects has a row with nothing but its path."""
     paths = {str(images.path(id)): id for id in range(len(images))}
     scenes, bad = unannotated([Path(path) for path in paths])
     yield from ((paths[path], None) for path in bad)
@@ -105,10 +107,16 @@ def _objects(detector: Detector, facts: dict[str, Any], config: PredictConfig, i
     failures = Failures(scenes.images, reading.max_failed)
     detector = detector.to(fabric.device)
     for number, found in detect(detector, scenes, reading, config.batch_size or 8, fabric, failures):
-        names = [facts["classes"][label - 1] for label in found["labels"].tolist()]
-        corners = [dict(zip(_CORNERS, box, strict=True)) for box in found["boxes"].tolist()]
-        rows = zip(names, found["scores"].tolist(), corners, strict=True)
-        yield paths[str(scenes.image_ids[number])], [{"label": n, "probability": p, **box} for n, p, box in rows]
+        yield (
+            paths[str(scenes.image_ids[number])],
+            [
+                {"label": facts["classes"][label], "probability": score, **dict(zip(_CORNERS, box, strict=True))}
+                for label, score, box in zip(
+                    found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True
+                )
+                if score >= config.min_score
+            ],
+        )
     for number in failures.ids:
         yield paths[str(scenes.image_ids[number])], None
 

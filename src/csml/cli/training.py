@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from csml.config.run_settings import first_difference, read_settings, settings_of, trained_with
 from csml.config.detection import RANDOM
 from csml.config.parsing import SettingsParser
 from csml.config.presets import PRESETS, flatten, preset_settings
+from csml.config.run_settings import first_difference, read_settings, settings_of, trained_with
 from csml.config.schema import NAMED, RunConfig
 from csml.errors import CsmlError
 from csml.program import program

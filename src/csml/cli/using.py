@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csml.config.run_settings import trained_with
 from csml.config.checks import check_images
 from csml.config.parsing import SettingsParser
+from csml.config.run_settings import trained_with
 from csml.config.schema import NAMED, HardwareConfig, ImagesConfig
 from csml.data.images import Images
 from csml.data.open import folder_images, open_data

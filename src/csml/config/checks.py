@@ -95,6 +95,12 @@ def check_detect(config: DetectConfig) -> None:
         _require(getattr(scenes, name) >= 1, f"scenes.{name}", "at least 1")
     _require(scenes.synthetic_size >= 32, "scenes.synthetic_size", f"at least 32 pixels, not {scenes.synthetic_size}")
     _check_detector(detector)
+    shares = schedule.milestones
+    _require(all(0 < share < 1 for share in shares), "schedule.milestones", f"shares of the run, not {list(shares)}")
+    _require(
+        config.batch_size > 1 or min(scenes.short_sides) >= 64, "batch_size", "at least 2 for images below 64 pixels"
+    )
+    _require(not config.hardware.compile, "hardware.compile", "detectors are not compiled; leave it out")
     for name in ("iterations", "lr_per_16", "report_every"):
         _require(getattr(schedule, name) > 0, f"schedule.{name}", f"above 0, not {getattr(schedule, name):g}")
     _require(schedule.warmup >= 0, "schedule.warmup", f"0 or more, not {schedule.warmup}")

@@ -32,7 +32,7 @@ class ScenesConfig:
     """Number of training scenes when data is `synthetic`."""
     synthetic_val: int = 200
     """Number of test scenes when data is `synthetic`."""
-    synthetic_size: int = 128
+    synthetic_size: int = 160
     """Side in pixels of the synthetic scenes."""
 
 
@@ -76,8 +76,8 @@ class DetectScheduleConfig:
     """Learning rate for a batch of 16 images; scaled linearly with the batch. Halve it if the loss diverges."""
     warmup: int = 100
     """Iterations over which the learning rate rises linearly from 0."""
-    milestones: tuple[int, ...] = (18_000, 22_000)
-    """Iterations after which the learning rate is multiplied by 0.1."""
+    milestones: tuple[float, ...] = (3 / 4, 11 / 12)
+    """Shares of the run after which the learning rate is multiplied by 0.1: 18 000 and 22 000 of 24 000."""
     momentum: float = 0.9
     """SGD momentum."""
     weight_decay: float = 1e-4
@@ -99,10 +99,12 @@ class DetectConfig(RunConfig):
     """Of the annotations in --data. voc: JPEGImages, Annotations and ImageSets/Main, of one year or of several;
     coco: JSON files. auto: whichever is there."""
     train: tuple[str, ...] = ()
-    """What to learn from. voc: lists such as VOC2007/trainval, joined; by default trainval of all years, else train.
-    coco: a JSON file below --data; by default annotations/instances_train*.json."""
+    """What to learn from. voc: a list such as VOC2007/trainval, or several, '["VOC2007/train", "VOC2012/val"]'; by
+    default trainval of all years, else train. coco: a JSON file below --data; by default
+    annotations/instances_train*.json."""
     test: tuple[str, ...] = ()
-    """What to test on, likewise; by default test (2007's), else val; annotations/instances_val*.json."""
+    """What to test on, likewise; by default test of the first year that has it, else val;
+    annotations/instances_val*.json."""
     batch_size: int = 16
     """Images per step."""
     voc_points: Literal["11", "all"] = "11"

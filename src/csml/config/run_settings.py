@@ -9,7 +9,7 @@ import yaml
 from csml.config.presets import flatten
 from csml.errors import CsmlError
 
-OF_THE_MACHINE = ("out", "output", "images.workers", "hardware.", "checkpoint.", "monitor.")
+OF_THE_MACHINE = ("out", "output", "images.workers", "scenes.workers", "hardware.", "checkpoint.", "monitor.")
 """Beginnings of the keys that do not change what comes out of a run beyond rounding."""
 _INHERITED = ("data", "images.", "hardware.")
 

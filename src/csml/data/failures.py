@@ -22,6 +22,8 @@ class Failures:
         self.images = images
         self.tolerated = tolerated
         self.ids: set[int] = set()
+        self.option = "--images.max_failed"
+        """with which more are tolerated"""
 
     def add(self, ids: Iterable[int]) -> None:
         """Name each new one in the log, with the reason; stop when there are too many."""
@@ -32,7 +34,7 @@ class Failures:
         if len(self.ids) > self.tolerated * len(self.images):
             raise CsmlError(
                 f"{len(self.ids)} of {len(self.images)} images cannot be read: {self.images.name(max(self.ids))}; "
-                f"repair or remove them, or raise --images.max_failed (now {self.tolerated:g})"
+                f"repair or remove them, or raise {self.option} (now {self.tolerated:g})"
             )
 
     def _reason(self, id: int) -> str:

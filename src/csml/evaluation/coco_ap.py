@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 from pycocotools import mask as rle
@@ -9,6 +11,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from csml.data.scenes import Scenes
+from csml.data.scenes.repair import compressed
 
 _NAMES = ("AP", "AP50", "AP75", "AP_S", "AP_M", "AP_L")
 
@@ -19,32 +22,42 @@ def coco_scores(
     """`box` and, with masks, `mask`: scores in percent (None where there is nothing to find), and AP by class.
 
     Args:
-        scenes: the truth.
+        scenes: the truth; where it comes from a COCO file, that is scored against as it is.
         results: detections in COCO's form.
-        masks: whether they have masks.
+        masks: whether they have masks to be scored.
         image_ids: the images that were looked at.
     """
+    truth = _completed(scenes.truth, scenes) if scenes.truth is not None else _as_coco(scenes)
+    scores = {"box": _score(truth, results, "bbox", scenes, image_ids)}
+    if masks:
+        # Without boxes, pycocotools takes the size of a detection from its mask, as it does that of an object.
+        only_masks = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
+        with_mask = {**truth, "annotations": [row for row in truth["annotations"] if "segmentation" in row]}
+        scores["mask"] = _score(with_mask, only_masks, "segm", scenes, image_ids)
+    return scores
+
+
+def _score(
+    content: dict[str, Any], results: list[dict[str, Any]], kind: str, scenes: Scenes, image_ids: list[int | str]
+) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
-        truth = COCO(str(scenes.truth)) if scenes.truth is not None else _as_coco(scenes)
-        found = truth.loadRes(results) if results else None
-        kinds = {"box": "bbox", **({"mask": "segm"} if masks else {})}
-        return {name: _score(truth, found, kind, scenes, image_ids) for name, kind in kinds.items()}
-
-
-def _score(truth: COCO, found: COCO | None, kind: str, scenes: Scenes, image_ids: list[int | str]) -> dict[str, Any]:
-    if found is None:
-        empty: dict[str, Any] = dict.fromkeys(_NAMES, 0.0)
-        return {**empty, "per_class": dict.fromkeys(scenes.classes, 0.0)}
-    judge = COCOeval(truth, found, kind)
-    judge.params.imgIds = sorted(image_ids)
-    judge.params.catIds = list(scenes.category_ids)
-    judge.evaluate()
-    judge.accumulate()
-    judge.summarize()
+        truth = COCO()
+        truth.dataset = content
+        truth.createIndex()
+        found = COCO()
+        if results:
+            found = truth.loadRes(results)
+        else:
+            found.dataset = {**content, "annotations": []}
+            found.createIndex()
+        judge = COCOeval(truth, found, kind)
+        judge.params.imgIds = sorted(image_ids)
+        judge.params.catIds = list(scenes.category_ids)
+        judge.evaluate()
+        judge.accumulate()
+        judge.summarize()
     precision = judge.eval["precision"][:, :, :, 0, -1]  # (IoU, recall, class), all sizes, most detections
-    by_class = [
-        _percent(values[values > -1].mean() if (values > -1).any() else -1) for values in precision.transpose(2, 0, 1)
-    ]
+    by_class = [_percent(values.mean() if (values > -1).all() else -1) for values in precision.transpose(2, 0, 1)]
     scores: dict[str, Any] = {name: _percent(value) for name, value in zip(_NAMES, judge.stats, strict=False)}
     return {**scores, "per_class": dict(zip(scenes.classes, by_class, strict=True))}
 
@@ -53,15 +66,36 @@ def _percent(value: float) -> float | None:
     return None if value < 0 else 100 * float(value)
 
 
-def _as_coco(scenes: Scenes) -> COCO:
-    """The truth in memory as pycocotools wants it."""
+def _completed(file: Path, scenes: Scenes) -> dict[str, Any]:
+    """A COCO file with what pycocotools takes for granted and exporters leave out."""
+    content: dict[str, Any] = json.loads(file.read_bytes())
+    sizes = {id: tuple(size) for id, size in zip(scenes.image_ids, scenes.annotations.sizes.tolist(), strict=True)}
+    images = [row for row in content["images"] if row["id"] in sizes]
+    for row in images:
+        row["height"], row["width"] = sizes[row["id"]]
+    kept = []
+    for number, row in enumerate(row for row in content["annotations"] if row.get("image_id") in sizes):
+        row = {"iscrowd": 0, **row, "id": number + 1}
+        mask = None
+        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
+            mask = compressed(row.pop("segmentation", None), sizes[row["image_id"]])
+            row["segmentation"] = mask
+        box = row.get("bbox")
+        if not (isinstance(box, list) and len(box) == 4) and mask is None:
+            continue
+        row["bbox"] = box if isinstance(box, list) and len(box) == 4 else rle.toBbox(mask).tolist()
+        row.setdefault("area", float(rle.area(mask)) if mask is not None else row["bbox"][2] * row["bbox"][3])
+        kept.append(row)
+    return {"info": {}, "images": images, "categories": content["categories"], "annotations": kept}
+
+
+def _as_coco(scenes: Scenes) -> dict[str, Any]:
+    """The truth in memory as a COCO file has it."""
     annotations: list[dict[str, Any]] = []
     for id in range(len(scenes)):
         objects = scenes.annotations.objects(id)
-        for box, label, crowd, mask in zip(
-            objects.boxes.tolist(), objects.labels.tolist(), objects.crowd.tolist(), objects.masks, strict=True
-        ):
-            x0, y0, x1, y1 = box
+        rows = zip(objects.boxes.tolist(), objects.labels.tolist(), objects.crowd.tolist(), objects.masks, strict=True)
+        for (x0, y0, x1, y1), label, crowd, mask in rows:
             annotations.append(
                 {
                     "id": len(annotations) + 1,
@@ -73,13 +107,10 @@ def _as_coco(scenes: Scenes) -> COCO:
                     **({} if mask is None else {"segmentation": mask}),
                 }
             )
-    truth = COCO()
     sizes = scenes.annotations.sizes.tolist()
-    truth.dataset = {
+    return {
         "info": {},
         "images": [{"id": id, "height": h, "width": w} for id, (h, w) in zip(scenes.image_ids, sizes, strict=True)],
         "categories": [{"id": id, "name": name} for id, name in zip(scenes.category_ids, scenes.classes, strict=True)],
         "annotations": annotations,
     }
-    truth.createIndex()
-    return truth

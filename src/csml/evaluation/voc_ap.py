@@ -38,13 +38,13 @@ def voc_scores(
         ]
     )  # (classes, thresholds)
     known = ~np.isnan(by_class[:, 0])
-    means = 100 * by_class[known].mean(axis=0)
+    means = 100 * by_class[known].mean(axis=0) if known.any() else None
     names = zip(scenes.classes, by_class[:, 0].tolist(), known.tolist(), strict=True)
     return {
         "box": {
-            "AP": float(means.mean()),
-            "AP50": float(means[0]),
-            "AP75": float(means[_THRESHOLDS.index(0.75)]),
+            "AP": None if means is None else float(means.mean()),
+            "AP50": None if means is None else float(means[0]),
+            "AP75": None if means is None else float(means[_THRESHOLDS.index(0.75)]),
             "per_class": {name: 100 * value if there else None for name, value, there in names},
         }
     }
@@ -97,7 +97,7 @@ def _average_precision(right: np.ndarray, wrong: np.ndarray, total: int, points:
     recall = hits / total
     precision = hits / np.maximum(hits + np.cumsum(wrong), 1)
     if points == "11":
-        marks = np.arange(11) / 10
-        return float(np.mean([precision[recall >= mark - 1e-12].max(initial=0.0) for mark in marks]))
+        marks = np.arange(0.0, 1.1, 0.1)  # rounding included, as in VOC's own evaluation
+        return float(np.mean([precision[recall >= mark].max(initial=0.0) for mark in marks]))
     best = np.maximum.accumulate(precision[::-1])[::-1]  # the highest at this recall or above
     return float(np.sum(np.diff(recall, prepend=0.0) * best))

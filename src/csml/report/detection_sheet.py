@@ -7,16 +7,16 @@ from PIL import Image, ImageDraw, ImageFont
 
 from csml.data.scenes import Scenes
 from csml.data.scenes.annotations import decode_masks
-from csml.models.detectors import Detection
+from csml.evaluation.detections import Found
 
 _TILE, _GAP = 256, 8
 _MASK_OPACITY = 0.45
 
 
 def detection_sheet(
-    scenes: Scenes, found: list[tuple[int, Detection]], min_score: float, pairs_per_row: int = 2
+    scenes: Scenes, found: list[tuple[int, Found]], min_score: float, pairs_per_row: int = 2
 ) -> Image.Image:
-    """Pairs of pictures, truth and detections.
+    """Pairs of pictures: what there is, and what was found.
 
     Args:
         scenes: the test images.
@@ -45,14 +45,13 @@ def _truth(scenes: Scenes, id: int) -> Image.Image:
     return _drawn(scenes.images.read(id), objects.boxes, objects.labels, names, masks, len(scenes.classes))
 
 
-def _found(scenes: Scenes, id: int, detection: Detection, min_score: float) -> Image.Image:
-    shown = detection["scores"] >= min_score
-    labels = (detection["labels"][shown] - 1).numpy()
-    scores = detection["scores"][shown].tolist()
+def _found(scenes: Scenes, id: int, found: Found, min_score: float) -> Image.Image:
+    shown = np.flatnonzero(found.scores >= min_score)
+    labels, scores = found.labels[shown], found.scores[shown].tolist()
     names = [f"{scenes.classes[label]} {score:.2f}" for label, score in zip(labels.tolist(), scores, strict=True)]
-    masks = (detection["masks"][shown, 0] > 0.5).numpy() if "masks" in detection else None
-    picture = scenes.images.read(id)
-    return _drawn(picture, detection["boxes"][shown].numpy(), labels, names, masks, len(scenes.classes))
+    size = tuple(scenes.annotations.sizes[id].tolist())
+    masks = None if found.masks is None else decode_masks([found.masks[row] for row in shown], size)
+    return _drawn(scenes.images.read(id), found.boxes[shown], labels, names, masks, len(scenes.classes))
 
 
 def _drawn(

@@ -12,7 +12,7 @@ from csml.config.schema import OptimizerConfig
 from csml.data.scenes import Scenes
 from csml.data.scenes.loading import SceneBatch, as_input, scene_batches
 from csml.data.scenes.sampling import training_plans
-from csml.models.detectors import Detector
+from csml.models.detectors import Detector, Truth
 from csml.training.loop import TrainingLoop
 from csml.training.run_directory import RunDirectory
 from csml.training.schedule import Timetable
@@ -43,10 +43,11 @@ class DetectionTraining(TrainingLoop):
             steps=schedule.iterations,
             per_epoch=min(schedule.report_every, schedule.iterations),
             warmup=schedule.warmup,
-            milestones=tuple(float(milestone) for milestone in schedule.milestones),
+            milestones=tuple(round(share * schedule.iterations) for share in schedule.milestones),
         )
         super().__init__("detect", config, scenes.images, run, timetable, reading.workers, reading.max_failed)
         self.fingerprint = scenes.fingerprint()
+        self.failures.option = "--scenes.max_failed"
         self.config, self.scenes, self.masks = config, scenes, masks
         if self.fabric.world_size > 1:
             detector = nn.SyncBatchNorm.convert_sync_batchnorm(detector)
@@ -71,7 +72,7 @@ class DetectionTraining(TrainingLoop):
             torch.manual_seed(
                 generator.initial_seed()
             )  # torchvision draws the proposals it learns from out of the blue
-            losses: dict[str, Tensor] = self.detect(images, targets)
+            losses: dict[str, Tensor] = self.detect(images, Truth(targets))
         loss = torch.stack([value.float() for value in losses.values()]).sum()
         named = {name.removeprefix("loss_"): value.detach().float() for name, value in losses.items()}
         return loss, {"loss": loss.detach(), **{f"loss/{name}": value for name, value in named.items()}}
@@ -84,6 +85,9 @@ class DetectionTraining(TrainingLoop):
             f"iteration {done:>{len(str(total))},}/{total:,}  loss {record['loss']:.3f}  ({', '.join(parts)})  "
             f"{record['images_per_second']:,.1f} images/s"
         )
+
+    def where(self) -> str:
+        return f"iteration {self.epoch * self.timetable.per_epoch + self.step}"
 
     def save_weights(self) -> None:
         save_detector(

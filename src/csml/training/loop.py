@@ -156,7 +156,7 @@ class TrainingLoop(ABC):
         saved = asked = time.monotonic()
         with progress_bar() as bar:
             # The bar counts the steps of the whole run, so that "left" is the time until the run is over.
-            name = f"epoch {self.epoch + 1}/{timetable.epochs}"
+            name = self.where()
             task = bar.add_task(name, total=timetable.steps, completed=self._steps_done(), note="")
             for batch in self.batches():
                 arrived = time.monotonic()
@@ -190,6 +190,10 @@ class TrainingLoop(ABC):
         for group in self.optimizer.param_groups:
             group["lr"] = self.timetable.rate(done, group["initial_lr"])
 
+    def where(self) -> str:
+        """How far it is, for people."""
+        return f"epoch {self.epoch + 1}/{self.timetable.epochs}, step {self.step}"
+
     def _steps_done(self) -> int:
         return self.epoch * self.timetable.per_epoch + self.step
 
@@ -222,7 +226,7 @@ class TrainingLoop(ABC):
     def _stop_as_non_finite(self, what: str) -> NoReturn:
         last = newest_checkpoint(self.run.checkpoints)
         raise CsmlError(
-            f"{what} became non-finite in epoch {self.epoch + 1}, step {self.step + 1}; "
+            f"{what} became non-finite after {self.where()}; "
             f"the last good checkpoint is {last or 'none'}; "
             f"{self.advice}, or --hardware.precision 32-true"
         )
@@ -276,6 +280,5 @@ class TrainingLoop(ABC):
         if signals.caught is None or self.epoch == self.timetable.epochs:
             return
         self.save()
-        where = f"epoch {self.epoch + 1}, step {self.step}"
         again = f"{program()} {self.command} --resume {shlex.quote(str(self.resumes))}"
-        raise Interrupted(signals.caught, f"stopped in {where}; continue with: {again}")
+        raise Interrupted(signals.caught, f"stopped in {self.where()}; continue with: {again}")

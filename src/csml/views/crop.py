@@ -68,3 +68,10 @@ def _resampling(start: Tensor, length: Tensor, inputs: int, outputs: int) -> Ten
     weight = (1 - (place - centre).abs() / scale.clamp(min=1)).clamp(min=0)  # (B, O, I)
     weight = weight * ((place >= 0) & (place < length[:, None, None]))
     return weight / weight.sum(dim=2, keepdim=True)
+
+
+def resized(size: tuple[int, int], side: int, max_side: int) -> tuple[int, int]:
+    """Height and width whose shorter is `side`, or whose longer is `max_side` if that is smaller."""
+    scale = min(side / min(size), max_side / max(size))
+    height, width = (max(1, round(length * scale)) for length in size)
+    return height, width

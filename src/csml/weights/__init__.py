@@ -103,7 +103,8 @@ def finds_objects(path: str | Path) -> bool:
 def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
     """The detector of a run of `csml detect`, in eval mode, and its facts: classes, test_side, …
 
-    It takes a list of images `(3, h, w)` in [0, 1] and returns for each boxes, labels from 1, scores, and masks.
+    It takes a list of images `(3, h, w)`, uint8 or in [0, 1], of any size, and returns for each its boxes, labels from
+    1, scores, and masks.
     """
     file = _file(path, _DETECTOR)
     facts = weight_facts(file)
@@ -115,6 +116,7 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
     net = build_backbone(facts["backbone"], facts["small_images"])
     detector = build_detector(net, DetectorConfig(**settings), len(facts["classes"]), facts["masks"])
     _fill(detector, read_tensors(file), f"{path} does not fit {facts['backbone']}")
+    detector.sides = (facts["test_side"], facts["max_side"])
     return detector.eval(), facts
 
 

@@ -11,6 +11,9 @@ from pycocotools import mask as rle
 from csml.data.cache import cache_key
 from csml.data.images import Images
 
+_FEW = 0.02
+"""Share of the objects that may lack a mask where masks are learnt; those are left out."""
+
 Rle = dict[str, Any]
 """A mask as pycocotools holds it: `size` (height, width) and compressed `counts`."""
 
@@ -79,8 +82,14 @@ class Annotations:
         of = np.repeat(np.arange(len(self)), np.diff(self.starts))
         return np.bincount(of[~self.crowd], minlength=len(self))
 
+    def without_mask(self) -> np.ndarray:
+        """int64: ids of the images of the objects that are learnt but have no mask, one for each."""
+        of = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        return of[~self.crowd & (np.diff(self.offsets) == 0)]
+
     def have_masks(self) -> bool:
-        return len(self.counts) > 0
+        """Of nearly all objects: one without would teach the detector that it is background."""
+        return len(self.without_mask()) <= _FEW * int((~self.crowd).sum()) and len(self.counts) > 0
 
     def subset(self, ids: np.ndarray) -> "Annotations":
         return Annotations.pack([tuple(size) for size in self.sizes[ids].tolist()], [self.objects(id) for id in ids])
@@ -105,8 +114,8 @@ class Scenes:
 
     def fingerprint(self) -> str:
         """Changes when a scene, or what is on it, would be another."""
-        truth = self.annotations
-        return cache_key(self.images.fingerprint(), truth.boxes.tobytes(), truth.labels.tobytes(), self.classes)
+        arrays = [array.tobytes() for array in vars(self.annotations).values()]
+        return cache_key(self.images.fingerprint(), self.classes, *arrays)
 
 
 def decode_masks(masks: Sequence[Rle], size: tuple[int, int]) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 from csml.data.scenes.annotations import Scenes
 from csml.data.scenes.repair import FoundObject, FoundScene, Repairs, assemble
-from csml.errors import CsmlError
+from csml.errors import CsmlError, some
 
 _TRAIN = ("annotations/instances_train*.json", "annotations/*train*.json", "train/*.json")
 _TEST = (
@@ -22,7 +22,7 @@ _TEST = (
 
 
 def is_coco(root: Path) -> bool:
-    return _first(root, _TRAIN) is not None and _first(root, _TEST) is not None
+    return bool(_usual(root, _TRAIN) and _usual(root, _TEST))
 
 
 def read_coco(
@@ -50,15 +50,19 @@ def read_coco(
 def _file(root: Path, names: Sequence[str], usual: Sequence[str], key: str) -> Path:
     if len(names) > 1:
         raise CsmlError(f"{key}: one COCO file, not {len(names)}")
-    found = root / names[0] if names else _first(root, usual)
+    several = [] if names else _usual(root, usual)
+    if len(several) > 1:
+        raise CsmlError(f"{key}: {root} has several: {some([file.name for file in several])}; name one with --{key}")
+    found = root / names[0] if names else next(iter(several), None)
     if found is None or not found.exists():
         wanted = names[0] if names else f"such as {usual[0]}"
         raise CsmlError(f"{key}: {root} has no file {wanted}; name it with --{key}")
     return found
 
 
-def _first(root: Path, patterns: Sequence[str]) -> Path | None:
-    return next((path for pattern in patterns for path in sorted(root.glob(pattern))), None)
+def _usual(root: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files of the first pattern that has some."""
+    return next((files for pattern in patterns if (files := sorted(root.glob(pattern)))), [])
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -122,8 +126,13 @@ def _corners(box: Any) -> tuple[float, float, float, float] | None:
 
 
 def _image_folder(root: Path, file: Path, names: list[str]) -> Path:
-    """Where most of the first few images are: beside the file, or in the folder its name speaks of."""
+    """Where most of the first few images are: beside the file, in the folder its name speaks of, or else in any other."""
     part = file.stem.rsplit("_", 1)[-1]  # instances_val2017 → val2017
     candidates = [root / part, root / "images" / part, root / "images", file.parent, file.parent / "images", root]
-    sample = names[:20]
-    return max(candidates, key=lambda folder: sum((folder / name).exists() for name in sample))
+    others = sorted(path for pattern in ("*", "images/*") for path in root.glob(pattern) if path.is_dir())
+
+    def there(folder: Path) -> int:
+        return sum((folder / name).exists() for name in names[:20])
+
+    usual = max(candidates, key=there)
+    return usual if there(usual) or not others else max(others, key=there)

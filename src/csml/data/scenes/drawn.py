@@ -11,11 +11,11 @@ from csml.data.scenes.annotations import Annotations, Objects, Scenes, encode_ma
 from csml.progress import watched
 from csml.synthetic import CLASS_NAMES, draw_scene
 
-_VERSION = 1
+_VERSION = 2
 """Raise it when the drawings change, so that caches are made again."""
 _PARTS = ("train", "val")
 _MOST_OBJECTS = 4
-_RADIUS = (0.1, 0.2)
+_RADIUS = (0.08, 0.16)
 """of an object, as a share of the picture"""
 _FIELDS = ("sizes", "starts", "boxes", "labels", "crowd", "difficult", "counts", "offsets")
 

@@ -1,7 +1,7 @@
 """Batches of scenes: decoded, resized and flipped in worker processes, with the truth in the form torchvision takes."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from csml.data.images import Images, Subset
 from csml.data.loading import loader
 from csml.data.scenes.annotations import Scenes, decode_masks
 from csml.data.scenes.repair import AnnotatedFiles
+from csml.views.crop import resized
 
 Target = dict[str, Tensor]
-"""boxes float32 `(O, 4)`, labels int64 `(O,)` from 1 (0 is the background), masks uint8 `(O, h, w)` if wanted."""
+"""boxes float32 `(O, 4)`, labels int64 `(O,)` from 1 (0 is the background), and if wanted masks uint8 `(O, h, w)`,
+eight pixels in a byte of `packed` on their way."""
 
 
 class ScenePlan(NamedTuple):
@@ -61,13 +63,6 @@ def plans_in_order(scenes: int, batch_size: int, side: int) -> list[ScenePlan]:
     return [ScenePlan(part, np.full(len(part), side), np.zeros(len(part), bool)) for part in parts]
 
 
-def resized(size: tuple[int, int], side: int, max_side: int) -> tuple[int, int]:
-    """Height and width whose shorter is `side`, or whose longer is `max_side` if that is smaller."""
-    scale = min(side / min(size), max_side / max(size))
-    height, width = (max(1, round(length * scale)) for length in size)
-    return height, width
-
-
 class _SceneReader(Dataset[SceneBatch]):
     def __init__(self, scenes: Scenes, max_side: int, masks: bool) -> None:
         self.scenes, self.max_side, self.masks = scenes, max_side, masks
@@ -101,7 +96,8 @@ class _SceneReader(Dataset[SceneBatch]):
         if self.masks:
             kept = [objects.masks[row] for row in np.flatnonzero(learnt)]
             masks = _nearest(decode_masks([mask for mask in kept if mask is not None], before), size)
-            target["masks"] = torch.from_numpy(np.ascontiguousarray(masks[:, :, ::-1] if flip else masks))
+            masks = masks[:, :, ::-1] if flip else masks
+            target["packed"] = torch.from_numpy(np.packbits(masks, axis=2))  # an eighth to send between processes
         return target
 
 
@@ -128,8 +124,15 @@ def _nearest(masks: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return masks[:, rows[:, None], columns]
 
 
-def as_input(batch: SceneBatch, device: torch.device) -> tuple[list[Tensor], list[Any]]:
-    """Images in [0, 1] and targets on the device."""
-    images = [image.to(device, non_blocking=True).float() / 255 for image in batch.images]
-    targets = [{key: value.to(device, non_blocking=True) for key, value in t.items()} for t in batch.targets]
-    return images, targets
+def as_input(batch: SceneBatch, device: torch.device) -> tuple[list[Tensor], list[Target]]:
+    """Images and targets on the device."""
+    images = [image.to(device, non_blocking=True) for image in batch.images]
+    targets = [_unpacked(target, image.shape[2]) for target, image in zip(batch.targets, images, strict=True)]
+    return images, [{key: value.to(device, non_blocking=True) for key, value in t.items()} for t in targets]
+
+
+def _unpacked(target: Target, width: int) -> Target:
+    if "packed" not in target:
+        return target
+    rest = {key: value for key, value in target.items() if key != "packed"}
+    return {**rest, "masks": torch.from_numpy(np.unpackbits(target["packed"].numpy(), axis=2, count=width))}

@@ -4,7 +4,7 @@ import csv
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ log = logging.getLogger("csml")
 
 _SMALLEST = 1.0
 """Pixels: the side of an object that a box must at least have."""
+_SAME_SHAPE = 0.02
+"""Relative difference of the sides' ratios up to which an image is a scaled copy."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def assemble(
     sizes: list[tuple[int, int]] = []
     objects: list[Objects] = []
     as_stored: set[int] = set()
-    for scene in watched(found, "checking annotations", total=len(found)):
+    for scene in watched(found, "looking at images", total=len(found)):
         name = scene.path.name
         try:
             picture = Picture(scene.path)
@@ -115,16 +117,21 @@ def assemble(
             repairs.add(kind, name, "" if missing else str(error.__cause__ or error))
             continue
         size = (picture.height, picture.width)
-        if scene.size not in (None, size):
-            assert scene.size is not None
-            stored = picture.stored_size()
-            if scene.size == stored:
-                as_stored.add(len(paths))
-                size = stored
+        found_objects = scene.objects
+        if scene.size is not None and scene.size != size:
             detail = f"stated {scene.size[1]} × {scene.size[0]}, is {picture.width} × {picture.height}"
-            repairs.add("stated size is not the image's, the image's is taken", name, detail)
+            scale = _common_scale(scene.size, size)
+            if scene.size == picture.stored_size():
+                as_stored.add(len(paths))
+                size = scene.size
+                repairs.add("stated size is that before the EXIF rotation, read without it", name, detail)
+            elif scale is not None:
+                found_objects = [_scaled(one, scale) for one in found_objects]
+                repairs.add("image is smaller or larger than stated, its objects are scaled", name, detail)
+            else:
+                repairs.add("stated size is not the image's, the image's is taken", name, detail)
         picture.close()
-        objects.append(in_order(scene.objects, size, name, repairs))
+        objects.append(in_order(found_objects, size, name, repairs))
         paths.append(scene.path)
         ids.append(scene.id)
         sizes.append(size)
@@ -133,6 +140,23 @@ def assemble(
         raise CsmlError(f"data: no annotated image in {root} can be used{first}")
     images = AnnotatedFiles(paths, root, frozenset(as_stored))
     return Scenes(images, Annotations.pack(sizes, objects), classes, tuple(ids), category_ids, truth)
+
+
+def _common_scale(stated: tuple[int, int], size: tuple[int, int]) -> float | None:
+    """By how much an image was made smaller or larger since, if it is the same image."""
+    if min(stated) < 1:
+        return None
+    tall, wide = size[0] / stated[0], size[1] / stated[1]
+    return (tall + wide) / 2 if abs(tall / wide - 1) < _SAME_SHAPE else None
+
+
+def _scaled(one: FoundObject, scale: float) -> FoundObject:
+    """Boxes and polygons; a run-length code cannot be."""
+    box = None if one.box is None else tuple(scale * value for value in one.box)
+    segmentation = one.segmentation
+    if isinstance(segmentation, list):
+        segmentation = [[scale * value for value in polygon] for polygon in segmentation]
+    return replace(one, box=box, segmentation=segmentation)  # type: ignore[arg-type]
 
 
 def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:
@@ -187,29 +211,36 @@ def _inside(
 
 
 def _mask(one: FoundObject, size: tuple[int, int], name: str, repairs: Repairs) -> Rle | None:
-    """Polygons and run-length codes, compressed; None if there is none, or none that can be used."""
-    found, (height, width) = one.segmentation, size
-    if not found:
+    if not one.segmentation:
         return None
     try:
-        if isinstance(found, dict):
-            if tuple(found["size"]) != size:
-                raise ValueError(f"is for an image of {found['size'][1]} × {found['size'][0]}")
-            counts = found["counts"]
-            runs = run_lengths(counts.encode()) if isinstance(counts, str) else counts
-            if min(runs, default=-1) < 0 or sum(runs) != height * width:  # pycocotools would read what is not there
-                raise ValueError("has runs that do not add up to the image")
-            mask = rle.frPyObjects({"size": list(size), "counts": runs}, height, width)
-        else:
-            polygons = [polygon for polygon in found if len(polygon) >= 6 and len(polygon) % 2 == 0]
-            if not polygons:
-                raise ValueError("has no polygon of three corners")
-            mask = rle.merge(rle.frPyObjects(polygons, height, width))
-        if rle.area(mask) == 0:
-            raise ValueError("covers no pixel")
+        return compressed(one.segmentation, size)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         repairs.add("mask cannot be used, left out", name, str(error))
         return None
+
+
+def compressed(segmentation: Any, size: tuple[int, int]) -> Rle:
+    """Polygons, or a run-length code, as pycocotools wants it; what it would stumble over raises ValueError, …"""
+    height, width = size
+    if isinstance(segmentation, dict):
+        if tuple(segmentation["size"]) != size:
+            raise ValueError(f"is for an image of {segmentation['size'][1]} × {segmentation['size'][0]}")
+        counts = segmentation["counts"]
+        counts = counts.encode() if isinstance(counts, str) else counts
+        runs = run_lengths(counts) if isinstance(counts, bytes) else counts
+        if min(runs, default=-1) < 0 or sum(runs) != height * width:  # it would read what is not there
+            raise ValueError("has runs that do not add up to the image")
+        mask: Rle = rle.frPyObjects({"size": list(size), "counts": runs}, height, width)
+    else:
+        polygons = [[float(value) for value in p] for p in segmentation if len(p) >= 6 and len(p) % 2 == 0]
+        if not polygons:
+            raise ValueError("has no polygon of three corners")
+        if not all(np.isfinite(p).all() and np.abs(p).max() <= 4 * max(size) for p in polygons):
+            raise ValueError("has a corner that is far from the image")  # it would fill the memory on the way there
+        mask = rle.merge(rle.frPyObjects(polygons, height, width))
+    if rle.area(mask) == 0:
+        raise ValueError("covers no pixel")
     return mask
 
 

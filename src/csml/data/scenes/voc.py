@@ -70,9 +70,13 @@ def _usual_splits(root: Path) -> tuple[list[str], list[str]]:
         to_learn = [f"{prefix[year]}{train}" for year in years if (year / _SETS / f"{train}.txt").exists()]
         to_test = [f"{prefix[year]}{test}" for year in years if (year / _SETS / f"{test}.txt").exists()]
         if to_learn and to_test:
-            return to_learn, to_test
-    lists = sorted(path.stem for year in years for path in (year / _SETS).glob("*.txt"))
-    raise CsmlError(f"train, test: say which lists of {root} to learn from and to test on: {some(lists, 10)}")
+            return to_learn, to_test[:1]  # VOC 2012's test annotations are not public
+    raise CsmlError(f"train, test: say which lists of {root} to learn from and to test on: {_lists(root)}")
+
+
+def _lists(root: Path) -> str:
+    files = sorted(path for year in _years(root) for path in (year / _SETS).glob("*.txt"))
+    return some([f"{file.parents[2].relative_to(root) / file.stem}" for file in files], 10)
 
 
 def _read_lists(root: Path, names: Sequence[str], repairs: Repairs) -> list[tuple[FoundScene, _Named]]:
@@ -83,7 +87,7 @@ def _read_lists(root: Path, names: Sequence[str], repairs: Repairs) -> list[tupl
         try:
             lines = file.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise CsmlError(f"train, test: cannot read the list {file}") from error
+            raise CsmlError(f"train, test: cannot read the list {file}; there are {_lists(root)}") from error
         entries += [(year, words[0]) for line in lines if (words := line.split())]
     if not entries:
         raise CsmlError(f"train, test: the list {', '.join(names)} of {root} is empty")

@@ -1,6 +1,6 @@
 """Detectors around a backbone, from torchvision's parts: Faster R-CNN C4, and Faster or Mask R-CNN with a pyramid."""
 
 from csml.models.detectors.build import build_detector
-from csml.models.detectors.detector import Detection, Detector
+from csml.models.detectors.detector import Detection, Detector, Truth
 
-__all__ = ["Detection", "Detector", "build_detector"]
+__all__ = ["Detection", "Detector", "Truth", "build_detector"]

@@ -54,11 +54,13 @@ def _fpn(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Dete
     anchors = AnchorGenerator(tuple((side,) for side in config.anchors), (_RATIOS,) * len(config.anchors))
     rpn = _proposals(anchors, width, config, before=(1, 1))
     head = TwoMLPHead(width * _BOX_SIDE**2, config.head_width)
-    # Which level a box is cut from depends on its size; torchvision counts from 224 pixels on stride 16.
+    # Which level a box is cut from depends on its size: 224 pixels on the third level, where the smallest anchor is 32.
+    third = stage_strides(net)[1].bit_length() - 1 + 2
     align: dict[str, Any] = {
         "featmap_names": list(LEVELS),
         "sampling_ratio": 2,
-        "canonical_scale": config.anchors[0] * 7,
+        "canonical_scale": 7 * config.anchors[0],
+        "canonical_level": third,
     }
     more = {}
     if masks:
