@@ -19,6 +19,7 @@ COMMANDS = {
     "export": ("csml.cli.export", "write a backbone for torchvision, timm, detectron2, onnx, …"),
     "knn": ("csml.cli.knn", "judge a backbone by its nearest neighbours"),
     "linear": ("csml.cli.linear", "judge a backbone by a linear classifier on its frozen features"),
+    "report": ("csml.cli.report", "one page to look at: results, map, neighbours, classes, training"),
     "ablate": ("csml.cli.ablate", "train and judge variations at several seeds; one table"),
 }
 

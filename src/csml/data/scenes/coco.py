@@ -126,7 +126,7 @@ def _corners(box: Any) -> tuple[float, float, float, float] | None:
 
 
 def _image_folder(root: Path, file: Path, names: list[str]) -> Path:
-    """Where most of the first few images are: beside the file, in the folder its name speaks of, or else in any other."""
+    """Where most of the first few images are: beside the file, in the folder its name speaks of, or any other."""
     part = file.stem.rsplit("_", 1)[-1]  # instances_val2017 → val2017
     candidates = [root / part, root / "images" / part, root / "images", file.parent, file.parent / "images", root]
     others = sorted(path for pattern in ("*", "images/*") for path in root.glob(pattern) if path.is_dir())

@@ -1,0 +1,140 @@
+"""Charts as data, drawn twice: by plotly on a page, by matplotlib for paper."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from csml.data.cache import atomic_write
+
+COLORS = ("#3b6ea5", "#c8553d", "#588157", "#8e6c8a", "#b08900", "#2a9d8f", "#d87ca4", "#7f7f7f", "#9c6b30", "#5f7cd6")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line, or one colour of bars or points."""
+
+    name: str
+    x: list[Any]
+    y: list[float | None]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure that knows nothing of how it is drawn."""
+
+    title: str
+    kind: Literal["lines", "bars", "points", "matrix"]
+    series: list[Series]
+    x: str = ""
+    y: str = ""
+    labels: list[str] = field(default_factory=list)
+    """matrix: names of rows and columns; its values are the y of one series per row"""
+
+    def told(self) -> str:
+        """For those who cannot see it."""
+        if self.kind == "matrix":
+            return f"{self.title}: {len(self.series)} by {len(self.labels)} counts"
+        parts = []
+        for series in self.series[:8]:
+            numbers = [value for value in series.y if value is not None]
+            if self.kind == "points" or not numbers:
+                parts.append(f"{series.name}: {len(series.y)} points")
+            elif self.kind == "bars":
+                parts.append(
+                    f"{series.name}: " + ", ".join(f"{x} {_short(y)}" for x, y in zip(series.x, series.y, strict=True))
+                )
+            else:
+                parts.append(f"{series.name}: from {_short(numbers[0])} to {_short(numbers[-1])}")
+        return f"{self.title}. " + "; ".join(parts)
+
+
+def as_plotly(chart: Chart) -> dict[str, Any]:
+    """data and layout for Plotly.newPlot; colours of text and background are the page's."""
+    layout: dict[str, Any] = {"xaxis": {"title": {"text": chart.x}}, "yaxis": {"title": {"text": chart.y}}}
+    if chart.kind == "matrix":
+        rows = [series.name for series in chart.series]
+        trace: dict[str, Any] = {
+            "type": "heatmap",
+            "z": [series.y for series in chart.series],
+            "x": chart.labels,
+            "y": rows,
+        }
+        trace |= {"colorscale": "Blues", "reversescale": True, "showscale": False, "texttemplate": "%{z}"}
+        layout["yaxis"] |= {"autorange": "reversed", "automargin": True}
+        layout["xaxis"] |= {"automargin": True}
+        return {"data": [trace], "layout": layout}
+    if chart.x == "stage":
+        layout["xaxis"]["dtick"] = 1
+    data = []
+    for number, series in enumerate(chart.series):
+        color = COLORS[number % len(COLORS)]
+        trace = {"name": series.name, "x": series.x, "y": series.y, "marker": {"color": color}}
+        if chart.kind == "bars":
+            trace |= {"type": "bar"}
+        else:
+            mode = "markers" if chart.kind == "points" else "lines+markers" if len(series.x) < 40 else "lines"
+            trace |= {"type": "scatter", "mode": mode, "connectgaps": True}
+        data.append(trace)
+    if chart.kind == "bars":
+        layout |= {"barmode": "group", "xaxis": {**layout["xaxis"], "automargin": True, "type": "category"}}
+    return {"data": data, "layout": layout}
+
+
+def as_figure(chart: Chart) -> Figure:
+    """The same by matplotlib."""
+    if chart.kind == "matrix":
+        side = max(3.0, 0.32 * len(chart.labels))
+        figure = Figure(figsize=(side + 1.5, side + 1), layout="constrained")
+        axes = figure.add_subplot()
+        axes.imshow(np.array([series.y for series in chart.series], dtype=float), cmap="Blues")
+        axes.set_xticks(range(len(chart.labels)), chart.labels, rotation=60, ha="right", fontsize=8)
+        axes.set_yticks(range(len(chart.series)), [series.name for series in chart.series], fontsize=8)
+    else:
+        wide = len(chart.series[0].x) if chart.kind == "bars" and chart.series else 0
+        figure = Figure(figsize=(max(6.0, 0.5 * wide * max(1, len(chart.series)) * 0.6), 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        for number, series in enumerate(chart.series):
+            color = COLORS[number % len(COLORS)]
+            if chart.kind == "bars":
+                width = 0.8 / len(chart.series)
+                places = np.arange(len(series.x)) + (number - (len(chart.series) - 1) / 2) * width
+                axes.bar(places, [value or 0.0 for value in series.y], width, label=series.name, color=color)
+                rotation = 45 if len(series.x) > 5 else 0
+                axes.set_xticks(
+                    range(len(series.x)),
+                    [str(x) for x in series.x],
+                    rotation=rotation,
+                    ha="right" if rotation else "center",
+                )
+            else:
+                there = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
+                style = {"linestyle": "none", "markersize": 2} if chart.kind == "points" else {"markersize": 3}
+                axes.plot(
+                    *zip(*there, strict=True), marker="o", label=series.name, color=color, **style
+                ) if there else None
+        if len(chart.series) > 1:
+            axes.legend(fontsize=7, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y)
+    return figure
+
+
+def save_figures(charts: list[Chart], folder: Path) -> list[Path]:
+    """Every chart as PNG and SVG, named by its title."""
+    written = []
+    for chart in charts:
+        figure = as_figure(chart)
+        name = re.sub(r"[^a-z0-9]+", "-", chart.title.lower()).strip("-")
+        for suffix in ("png", "svg"):
+            with atomic_write(folder / f"{name}.{suffix}") as path:
+                figure.savefig(path, format=suffix, dpi=150)
+            written.append(folder / f"{name}.{suffix}")
+    return written
+
+
+def _short(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

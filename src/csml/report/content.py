@@ -1,0 +1,206 @@
+"""All that a report shows, gathered from the runs before anything is drawn."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from csml.config.parsing import SettingsParser
+from csml.config.schema import PretrainConfig
+from csml.data.open import open_data
+from csml.errors import CsmlError
+from csml.report.charts import Chart, Series
+from csml.report.gallery import Tile, evolution, nearest_of_tests, one_per_class, tile
+from csml.report.pictures import Sheets, data_url, thumbnail_sheets
+from csml.report.runs import FinishedRun
+from csml.report.scores import by_stage, overview, summary, training_curves
+from csml.report.seen import Seen, can_be_seen, is_labeled, per_class, see
+from csml.report.views_sheet import draw_views
+
+_MOST_MAPS = 4
+_EXAMPLE_CLASSES, _EXAMPLES = 6, 6
+_VIEW_ROWS = 4
+
+
+@dataclass
+class Collection:
+    """Images on maps, shared by the runs that saw the same."""
+
+    names: list[str]
+    labels: list[int]
+    classes: tuple[str, ...]
+    sheets: Sheets
+
+
+@dataclass
+class RunMap:
+    """A map of a collection."""
+
+    name: str
+    collection: int
+    points: np.ndarray
+    clusters: np.ndarray
+    neighbors: np.ndarray
+    settings: str
+
+
+@dataclass
+class Examples:
+    """Test images of a class that tell two runs apart, or that the only run gets wrong."""
+
+    title: str
+    tiles: list[Tile]
+
+
+@dataclass
+class Content:
+    """A report."""
+
+    runs: list[FinishedRun]
+    tasks: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    scores: list[Chart] = field(default_factory=list)
+    curves: list[Chart] = field(default_factory=list)
+    collections: list[Collection] = field(default_factory=list)
+    maps: list[RunMap] = field(default_factory=list)
+    evolutions: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
+    nearest: list[dict[str, Any]] = field(default_factory=list)
+    views: list[tuple[str, list[list[tuple[str, str]]]]] = field(default_factory=list)
+    classes: list[Chart] = field(default_factory=list)
+    examples: list[Examples] = field(default_factory=list)
+    confusions: list[Chart] = field(default_factory=list)
+    detections: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def charts(self) -> list[Chart]:
+        maps = [self._map_chart(one) for one in self.maps]
+        return [*self.scores, *self.curves, *maps, *self.classes, *self.confusions]
+
+    def _map_chart(self, one: RunMap) -> Chart:
+        """For paper; on the page the map is alive."""
+        collection = self.collections[one.collection]
+        labels = np.array(collection.labels)
+        groups = [(name, labels == label) for label, name in enumerate(collection.classes) if (labels == label).any()]
+        if not groups:
+            groups = [(f"cluster {c + 1}", one.clusters == c) for c in np.unique(one.clusters).tolist()]
+        series = [Series(name, *one.points[rows].T.tolist()) for name, rows in groups]
+        return Chart(f"Map of {one.name}", "points", series)
+
+
+def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Content:
+    """Look at the runs; those with a backbone are shown up to `points` of their images and `tests` test images."""
+    content = Content(runs)
+    content.tasks, content.rows = summary(runs)
+    content.scores = [chart for chart in (overview(runs), by_stage(runs)) if chart is not None]
+    content.curves = training_curves(runs)
+    visible = [run for run in runs if can_be_seen(run)]
+    if len(visible) > _MOST_MAPS:
+        content.notes.append(f"Maps and pictures are of the first {_MOST_MAPS} of {len(visible)} runs.")
+    seen = [see(run, points, tests, seed) for run in visible[:_MOST_MAPS]]
+    _maps(content, seen)
+    for run in visible[:_MOST_MAPS]:
+        if run.command == "pretrain":
+            _pretraining(content, run)
+    _tests(content, [one for one in seen if one.tests is not None])
+    for run in runs:
+        sheet = run.root / "detections.png"
+        if sheet.exists():
+            content.detections.append((run.name, data_url(Image.open(sheet).convert("RGB"), quality=70)))
+    return content
+
+
+def _maps(content: Content, seen: list[Seen]) -> None:
+    keys: list[tuple[str, str]] = []
+    for one in seen:
+        if one.key() not in keys:
+            keys.append(one.key())
+            ids = np.arange(len(one.images))
+            sheets = thumbnail_sheets(one.images, ids, _thumbnail_side(len(ids)))
+            labels = one.labels.tolist() if is_labeled(one) else []
+            names = [one.images.name(int(id)) for id in ids]
+            content.collections.append(Collection(names, labels, one.classes, sheets))
+        place = keys.index(one.key())
+        made = one.map
+        content.maps.append(RunMap(one.run.name, place, made.points, made.clusters, made.neighbors, made.settings))
+
+
+def _thumbnail_side(images: int) -> int:
+    """So that ten thousand stay below ten megabytes."""
+    return 64 if images <= 1500 else 48 if images <= 4000 else 32
+
+
+def _pretraining(content: Content, run: FinishedRun) -> None:
+    config = config_of(run)
+    images = open_data(config.data, config.images).train
+    omegas = run.omegas()
+    rows = evolution(images, omegas)
+    if rows:
+        content.evolutions.append((run.name, rows))
+    omega = omegas[-1][1] if omegas else None
+    drawn = draw_views(config, images, omega, np.array(one_per_class(images, _VIEW_ROWS)))
+    content.views.append((run.name, [[(title, data_url(picture)) for title, picture in row] for row in drawn]))
+
+
+def _tests(content: Content, seen: list[Seen]) -> None:
+    """Everything about test images: of the runs that have the same as the first."""
+    seen = [one for one in seen if one.key() == seen[0].key()]
+    if not seen:
+        return
+    content.nearest = nearest_of_tests(seen)
+    stages = [
+        Series(s.run.name, list(s.tests.by_stage), [100 * v for v in s.tests.by_stage.values()])
+        for s in seen
+        if s.tests
+    ]
+    content.scores.append(Chart("20-NN accuracy by stage", "lines", stages, x="stage", y="%"))
+    shares = [per_class(one.tests, one.classes) for one in seen if one.tests]
+    order = sorted(shares[0], key=lambda name: shares[0][name] - (shares[-1][name] if len(shares) > 1 else 0))
+    title = "Accuracy by class, most improved first" if len(seen) > 1 else "Accuracy by class, worst first"
+    series = [
+        Series(one.run.name, order, [100 * share[name] for name in order])
+        for one, share in zip(seen, shares, strict=True)
+    ]
+    content.classes.append(Chart(f"{title} (20-NN)", "bars", series, y="%"))
+    content.examples = _examples(seen, order)
+    for one in seen:
+        content.confusions.append(_confusion(one))
+
+
+def _examples(seen: list[Seen], order: list[str]) -> list[Examples]:
+    first, last = seen[0].tests, seen[-1].tests
+    assert first is not None and last is not None
+    found = []
+    for name in order[:_EXAMPLE_CLASSES]:
+        of = first.labels == seen[0].classes.index(name)
+        if len(seen) > 1:
+            rows = of & (first.predicted != first.labels) & (last.predicted == last.labels)
+            title = f"{name}: right in {seen[-1].run.name}, wrong in {seen[0].run.name}"
+        else:
+            rows, title = of & (first.predicted != first.labels), f"{name}: taken for something else"
+        tiles = []
+        for row in np.flatnonzero(rows)[:_EXAMPLES].tolist():
+            shown = tile(first.images, row)
+            tiles.append(Tile(shown.url, f"{shown.name}, taken for {seen[0].classes[first.predicted[row]]}"))
+        if tiles:
+            found.append(Examples(title, tiles))
+    return found
+
+
+def _confusion(one: Seen) -> Chart:
+    assert one.tests is not None
+    size = len(one.classes)
+    counts = np.bincount(one.tests.labels * size + one.tests.predicted, minlength=size**2).reshape(size, size)
+    rows = [Series(name, [], counts[label].tolist()) for label, name in enumerate(one.classes)]
+    title = f"Confusions of {one.run.name} (20-NN)"
+    return Chart(title, "matrix", rows, x="taken for", y="is", labels=list(one.classes))
+
+
+def config_of(run: FinishedRun) -> PretrainConfig:
+    """The settings of a pre-training run as they were."""
+    parser = SettingsParser("report", PretrainConfig, "", "")
+    try:
+        parser.start_from(run.settings, origin=str(run.root))
+        return parser.build(parser.settings([]), PretrainConfig)
+    except CsmlError as error:
+        raise CsmlError(f"{run.root / 'config.yaml'}: {error}") from error

@@ -1,0 +1,75 @@
+"""A map of the images: features laid out in the plane by openTSNE, coloured by class or by cluster."""
+
+from dataclasses import dataclass
+
+import faiss
+import numpy as np
+import torch
+import torch.nn.functional as F
+from openTSNE import TSNEEmbedding, affinity, initialization
+from torch import Tensor
+
+from csml.neighbors import top_k
+
+_PERPLEXITY, _COORDINATES = 30, 50
+_EARLY, _LATE = 250, 500
+_CLUSTERS = 12
+
+
+@dataclass(frozen=True)
+class Map:
+    """N points in the plane."""
+
+    points: np.ndarray
+    """float32 `(N, 2)`, within [0, 1]"""
+    neighbors: np.ndarray
+    """int64 `(N, k)`: the nearest by cosine among the N, best first"""
+    clusters: np.ndarray
+    """int64 `(N,)`"""
+    settings: str
+    """how it was made"""
+
+
+def embed(features: Tensor, k: int = 12, seed: int = 0) -> Map:
+    """Lay out features `(N, C)` by cosine similarity."""
+    unit = F.normalize(features.float(), dim=1)
+    count = len(unit)
+    k = min(k, count - 1)
+    neighbors = top_k(unit, k)[0].numpy() if k > 0 else np.zeros((count, 0), np.int64)
+    reduced = _principal(unit)  # (N, ≤ 50)
+    perplexity = float(min(_PERPLEXITY, max(1, (count - 1) // 3)))
+    if count < 5:
+        points = np.resize(reduced, (count, 2)).astype(np.float64)
+    else:
+        near = affinity.PerplexityBasedNN(
+            reduced, perplexity=perplexity, metric="cosine", method="exact" if count < 1000 else "annoy",
+            n_jobs=torch.get_num_threads(), random_state=seed,
+        )  # fmt: skip
+        layout = TSNEEmbedding(
+            initialization.pca(reduced, random_state=seed), near, n_jobs=torch.get_num_threads(), random_state=seed
+        )
+        layout = layout.optimize(_EARLY, exaggeration=12, momentum=0.5).optimize(_LATE, momentum=0.8)
+        points = np.asarray(layout)
+    low, high = points.min(axis=0), points.max(axis=0)
+    scaled = (points - low) / np.maximum(high - low, 1e-9)
+    settings = (
+        f"t-SNE by openTSNE: {reduced.shape[1]} principal coordinates of L2-normalised features, cosine, perplexity "
+        f"{perplexity:g}, PCA initialisation, {_EARLY} iterations at exaggeration 12 and {_LATE} without, seed {seed}"
+    )
+    return Map(scaled.astype(np.float32), neighbors, _clusters(unit, seed), settings)
+
+
+def _principal(unit: Tensor) -> np.ndarray:
+    centred = unit - unit.mean(dim=0)
+    rank = min(_COORDINATES, *centred.shape)
+    _, _, directions = torch.linalg.svd(centred[:: max(1, len(centred) // 20_000)], full_matrices=False)
+    return (centred @ directions[:rank].T).numpy()
+
+
+def _clusters(unit: Tensor, seed: int) -> np.ndarray:
+    """k-means on the sphere."""
+    number = min(_CLUSTERS, len(unit))
+    means = faiss.Kmeans(unit.shape[1], number, niter=20, seed=seed, spherical=True, min_points_per_centroid=1)
+    means.train(unit.numpy())
+    found: np.ndarray = means.index.search(unit.numpy(), 1)[1][:, 0]
+    return found.astype(np.int64)

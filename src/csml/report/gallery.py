@@ -1,0 +1,73 @@
+"""Rows of pictures for a page: the neighbours of some anchors as Ω evolved, and of test images in several runs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from csml.data.images import UNLABELED, Images
+from csml.report.pictures import data_url, thumbnail
+from csml.report.seen import Seen
+
+_SIDE = 64
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A picture, what it is called, and whether it is of the anchor's class (None: unknown)."""
+
+    url: str
+    name: str
+    right: bool | None = None
+
+
+def evolution(
+    images: Images, omegas: list[tuple[int, np.ndarray]], anchors: int = 8, epochs: int = 5, columns: int = 6
+) -> list[dict[str, Any]]:
+    """Of each anchor its neighbours at several searches: `{"anchor": Tile, "searches": [(epoch, [Tile, …]), …]}`."""
+    if not omegas:
+        return []
+    places = np.unique(np.linspace(0, len(omegas) - 1, min(epochs, len(omegas))).round().astype(int))
+    shown = [omegas[place] for place in places]
+    rows = []
+    for anchor in one_per_class(images, anchors):
+        searches = [
+            (epoch, [tile(images, int(id), anchor_label=images.labels[anchor]) for id in indices[anchor][:columns]])
+            for epoch, indices in shown
+        ]
+        rows.append({"anchor": tile(images, anchor), "searches": searches})
+    return rows
+
+
+def nearest_of_tests(seen: list[Seen], queries: int = 8, columns: int = 6) -> list[dict[str, Any]]:
+    """Test images and, for each run, the nearest images it learnt from: `{"query": Tile, "runs": [(name, [Tile])]}`."""
+    first = seen[0].tests
+    if first is None:
+        return []
+    rows = []
+    for query in one_per_class(first.images, queries):
+        runs = []
+        for one in seen:
+            assert one.tests is not None
+            ids = one.tests.neighbors[query][:columns].tolist()
+            runs.append((one.run.name, [tile(one.images, id, one.tests.labels[query]) for id in ids]))
+        rows.append({"query": tile(first.images, query), "runs": runs})
+    return rows
+
+
+def one_per_class(images: Images, most: int) -> list[int]:
+    """An image of each of the first classes, or images spread evenly where there are none."""
+    labels = images.labels
+    present = [label for label in range(len(images.classes)) if (labels == label).any()][:most]
+    if present:
+        return [int(np.flatnonzero(labels == label)[0]) for label in present]
+    return [int(id) for id in np.unique(np.linspace(0, len(images) - 1, most).astype(int))]
+
+
+def tile(images: Images, id: int, anchor_label: int | None = None) -> Tile:
+    """Picture `id`, judged against the anchor's label if there is one."""
+    picture = thumbnail(images, id, _SIDE)
+    label = int(images.labels[id])
+    known = anchor_label is not None and anchor_label != UNLABELED and label != UNLABELED
+    name = images.name(id) + (f" ({images.classes[label]})" if label != UNLABELED else "")
+    return Tile("" if picture is None else data_url(picture), name, bool(label == anchor_label) if known else None)

@@ -1,0 +1,83 @@
+"""A report as one file that needs nothing else: no network, no server."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import plotly
+from markupsafe import Markup
+
+from csml.report.charts import COLORS, as_plotly
+from csml.report.content import Content
+
+
+def render(content: Content) -> str:
+    """The whole page."""
+    charts = {f"chart-{number}": chart for number, chart in enumerate(content.charts())}
+    by_chart = {id(chart): key for key, chart in charts.items()}
+    data = {
+        "charts": {key: as_plotly(chart) for key, chart in charts.items() if chart.kind != "points"},
+        "collections": [
+            {
+                "names": one.names,
+                "labels": one.labels,
+                "classes": one.classes,
+                "sheet": {"side": one.sheets.side, "perRow": one.sheets.per_row, "perSheet": one.sheets.per_sheet},
+            }
+            for one in content.collections
+        ],
+        "maps": [
+            {
+                "name": one.name,
+                "collection": one.collection,
+                "x": _short(one.points[:, 0]),
+                "y": _short(one.points[:, 1]),
+                "clusters": one.clusters.tolist(),
+                "neighbors": one.neighbors.tolist(),
+            }
+            for one in content.maps
+        ],
+        "colors": COLORS,
+    }
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(asset("report.html")).render(
+        content=content,
+        key_of=lambda chart: by_chart[id(chart)],
+        data=as_script(data),
+        style=Markup(asset("style.css")),
+        common=Markup(asset("common.js")),
+        script=Markup(asset("report.js")),
+        plotly=Markup(plotly_script()),
+        title=" and ".join(run.name for run in content.runs[:3]) + (" …" if len(content.runs) > 3 else ""),
+    )
+
+
+def asset(name: str) -> str:
+    """A file of the page."""
+    return (files(__package__) / "page" / name).read_text("utf-8")
+
+
+def plotly_script() -> str:
+    """plotly.js as the Python package brings it; `</script` cannot occur inside a script."""
+    path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    return path.read_text("utf-8").replace("</script", "<\\/script")
+
+
+def as_script(value: Any) -> Markup:
+    """JSON that can stand inside a script element, whatever the file names are."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character, escaped in (
+        ("&", "\\u0026"),
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
+        text = text.replace(character, escaped)
+    return Markup(text)
+
+
+def _short(values: Any) -> list[float]:
+    return [round(float(value), 4) for value in values]

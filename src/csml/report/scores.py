@@ -1,0 +1,119 @@
+"""Everything that was measured on some runs: a summary table, and charts of scores and of training."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from csml.report.charts import Chart, Series
+from csml.report.runs import FinishedRun
+
+_TITLES = {"supervised": "supervised", "finetune": "few labels", "mine": "few labels, mined"}
+
+
+def scores_of(run: FinishedRun) -> dict[str, float]:
+    """Name of a task → percent, of the results in one directory."""
+    found: dict[str, float] = {}
+    results = run.results
+    for k, share in results.get("knn", {}).get("accuracy", {}).items():
+        found[f"{k}-NN"] = 100 * share
+    for stage, scores in sorted(results.get("linear", {}).get("stages", {}).items()):
+        found[f"linear, stage {stage}"] = 100 * scores["top1"]
+    for kind, title in _TITLES.items():
+        if "top1" in results.get(kind, {}):
+            labels = f" ({results[kind]['labels']:,})" if kind == "finetune" else ""
+            found[f"{title}{labels}"] = 100 * results[kind]["top1"]
+    for what in ("box", "mask"):
+        scores = results.get("detect", {}).get(what)
+        if scores:
+            format = results["detect"]["format"]
+            found |= {f"{format} {what} {name}": scores[name] for name in ("AP50", "AP") if scores[name] is not None}
+    return found
+
+
+def summary(runs: list[FinishedRun]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Names of tasks, and a row for each backbone: its own scores and those of the runs that started from it."""
+    rows: dict[Path, dict[str, Any]] = {}
+    tasks: list[str] = []
+    roots = {run.root for run in runs}
+    for run in runs:
+        origin, seen = run, {run.root}
+        while (start := origin.started_from()) in roots and start not in seen:
+            origin = next(other for other in runs if other.root == start)
+            seen.add(origin.root)
+        row = rows.setdefault(origin.root, {"name": origin.name, "minutes": _minutes(origin), "scores": {}})
+        for task, value in scores_of(run).items():
+            tasks += [task] if task not in tasks else []
+            row["scores"].setdefault(task, value)
+    return tasks, list(rows.values())
+
+
+def overview(runs: list[FinishedRun]) -> Chart | None:
+    """One figure across all tasks, as the paper's first."""
+    tasks, rows = summary(runs)
+    if not tasks:
+        return None
+    series = [Series(row["name"], tasks, [row["scores"].get(task) for task in tasks]) for row in rows if row["scores"]]
+    return Chart("All tasks", "bars", series, y="%")
+
+
+def by_stage(runs: list[FinishedRun]) -> Chart | None:
+    """Linear accuracy by stage, where more than one was judged."""
+    series = []
+    for run in runs:
+        stages = sorted(run.results.get("linear", {}).get("stages", {}).items())
+        if len(stages) > 1:
+            series.append(Series(run.name, [int(s) for s, _ in stages], [100 * scores["top1"] for _, scores in stages]))
+    return Chart("Linear accuracy by stage", "lines", series, x="stage", y="top-1, %") if series else None
+
+
+_CURVES: tuple[tuple[str, str, str], ...] = (
+    ("20-NN on test images", r"knn20", "%"),
+    ("Top-1 on test images", r"top1", "%"),
+    ("Purity of Ω", r"omega/purity", "%"),
+    ("Turnover of Ω", r"omega/turnover", "%"),
+    ("Contrastive accuracy", r"accuracy/stage\d|accuracy", "%"),
+    ("Spread of the embeddings", r"spread/stage\d", ""),
+    ("Learning rate", r"lr", ""),
+    ("Images per second", r"images_per_second", ""),
+)
+
+
+def training_curves(runs: list[FinishedRun]) -> list[Chart]:
+    """Loss by query and level for each run, and what else was logged, all runs in one figure."""
+    charts = [chart for run in runs if (chart := _losses(run)) is not None]
+    for title, pattern, unit in _CURVES:
+        series = []
+        for run in runs:
+            for key in _keys(run, pattern):
+                values = [record.get(key) for record in run.metrics]
+                scaled = [100 * v if unit == "%" and v is not None else v for v in values]
+                if any(value is not None for value in scaled):
+                    name = f"{run.name} {key.split('/')[-1]}" if "/stage" in key else run.name
+                    series.append(Series(name, _times(run), scaled))
+        if series:
+            charts.append(Chart(title, "lines", series, x="epoch", y=unit))
+    return charts
+
+
+def _losses(run: FinishedRun) -> Chart | None:
+    keys = _keys(run, r"loss/.+") or _keys(run, "loss")
+    series = [Series(key.removeprefix("loss/"), _times(run), [r.get(key) for r in run.metrics]) for key in keys]
+    if _keys(run, "chance"):
+        series.append(Series("chance", _times(run), [record.get("chance") for record in run.metrics]))
+    x = "iteration" if run.command == "detect" else "epoch"
+    return Chart(f"Loss of {run.name}", "lines", series, x=x, y="loss") if series else None
+
+
+def _keys(run: FinishedRun, pattern: str) -> list[str]:
+    found = dict.fromkeys(key for record in run.metrics for key in record if re.fullmatch(pattern, key))
+    return list(found)
+
+
+def _times(run: FinishedRun) -> list[int]:
+    return [record.get("iteration", record["epoch"]) for record in run.metrics]
+
+
+def _minutes(run: FinishedRun) -> float | None:
+    if not run.metrics:
+        return None
+    return sum(record.get("seconds", 0.0) + record.get("search_seconds", 0.0) for record in run.metrics) / 60
