@@ -30,4 +30,5 @@ test: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	@.ci/chromium
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile

@@ -20,6 +20,7 @@ COMMANDS = {
     "knn": ("csml.cli.knn", "judge a backbone by its nearest neighbours"),
     "linear": ("csml.cli.linear", "judge a backbone by a linear classifier on its frozen features"),
     "report": ("csml.cli.report", "one page to look at: results, map, neighbours, classes, training"),
+    "explore": ("csml.cli.explore", "a local page over all images: search, filter, label"),
     "ablate": ("csml.cli.ablate", "train and judge variations at several seeds; one table"),
 }
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from csml.cli.knn import judge
 from csml.cli.pretrain import parse as parse_pretrain
 from csml.cli.pretrain import pretrain
+from csml.cli.report import ReportConfig, write_report
 from csml.config.parsing import SettingsParser
 from csml.config.protocols import KnnConfig
 from csml.config.schema import PretrainConfig
@@ -90,7 +91,8 @@ def run(arguments: list[str]) -> int:
         rows.append(_Row(title, judged["accuracy"], minutes, last))
     write_json(root / "demo.json", [asdict(row) for row in rows])
     _draw_neighbors(root, data.train, configs["csml"])
-    _conclude(rows, root)
+    report = write_report([str(root / "moco-v2"), str(root / "csml")], ReportConfig(output=str(root / "report.html")))
+    _conclude(rows, root, report)
     return 0
 
 
@@ -148,7 +150,7 @@ def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
     log.info("each picture with its nearest neighbours, as CsMl sees them: %s", root / "neighbors.png")
 
 
-def _conclude(rows: list[_Row], root: Path) -> None:
+def _conclude(rows: list[_Row], root: Path, report: Path) -> None:
     table = Table(title="Test pictures classified by their nearest training pictures")
     for heading in ("representation", *(f"{k}-NN" for k in _KS), "purity of Ω", "minutes"):
         table.add_column(heading, justify="left" if heading == "representation" else "right")
@@ -161,6 +163,7 @@ def _conclude(rows: list[_Row], root: Path) -> None:
         )
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
+    console.print(f"to look at:       {report} (open it in a browser)")
     console.print(f"runs and metrics: {root}/csml and {root}/moco-v2 (metrics.jsonl; tensorboard --logdir {root})")
     console.print(f"the backbone:     {root}/csml/backbone.safetensors")
     console.print(f'in Python:        import csml; backbone = csml.load_backbone("{root}/csml")')

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ class Picture:
         DecodeError: the file is missing or no picture, or suspiciously large.
     """
 
-    def __init__(self, path: str | Path, upright: bool = True) -> None:
+    def __init__(self, path: str | Path | BytesIO, upright: bool = True) -> None:
         self.path, self.upright = path, upright
         with self._as_decode_error():
             self._image: Image.Image = Image.open(path)

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
+from torchvision.models.resnet import ResNet
 
 from csml.config.schema import HardwareConfig, ImagesConfig
 from csml.data.images import UNLABELED, Images, Subset
-from csml.data.open import open_data
+from csml.data.open import DataSplits, open_data
 from csml.evaluation.features import extract_features
 from csml.evaluation.knn import vote
 from csml.models.backbones import STAGES
@@ -62,13 +64,34 @@ def can_be_seen(run: FinishedRun) -> bool:
     return (run.root / "backbone.safetensors").exists() and "images.size" in run.settings
 
 
-def see(run: FinishedRun, most: int | None, most_tests: int = 2000, seed: int = 0) -> Seen:
-    """Look at up to `most` images of the run (None: all), chosen by the seed, and at its test images."""
+@dataclass(frozen=True)
+class Opened:
+    """A run that can look at images."""
+
+    net: ResNet
+    config: ImagesConfig
+    fabric: Fabric
+    data: DataSplits
+
+    @property
+    def images(self) -> Images:
+        """Those it learnt from, less what is held out to test on."""
+        return self.data.train if self.data.labeled is None else self.data.labeled
+
+
+def open_seeing(run: FinishedRun) -> Opened:
+    """Network, device and data of a run."""
     config = settings_for(ImagesConfig, run, "images.")
     data = open_data(run.settings["data"], config)
-    images = _some(data.train if data.labeled is None else data.labeled, most, seed)
-    fabric = build_fabric(settings_for(HardwareConfig, run, "hardware."), images, config.workers)
-    net = load_backbone(run.root).to(fabric.device)
+    fabric = build_fabric(settings_for(HardwareConfig, run, "hardware."), data.train, config.workers)
+    return Opened(load_backbone(run.root).to(fabric.device), config, fabric, data)
+
+
+def see(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 0) -> Seen:
+    """Look at up to `most` images of the run, chosen by the seed, and at its test images."""
+    opened = open_seeing(run)
+    net, config, fabric, data = opened.net, opened.config, opened.fabric, opened.data
+    images = _some(opened.images, most, seed)
     learnt = extract_features(net, images, config, fabric, stages=STAGES, description=f"features of {run.name}")
     good = learnt.good.numpy()
     if not good.all():  # what cannot be read has no place on a map
@@ -111,8 +134,8 @@ def _judge(
     return Tests(images, labels.numpy(), neighbors.numpy(), predicted.numpy(), by_stage)
 
 
-def _some(images: Images, most: int | None, seed: int) -> Images:
-    if most is None or len(images) <= most:
+def _some(images: Images, most: int, seed: int) -> Images:
+    if len(images) <= most:
         return images
     return Subset(images, np.sort(np.random.default_rng(seed).permutation(len(images))[:most]))
 

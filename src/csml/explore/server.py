@@ -1,0 +1,187 @@
+"""The server behind the page: this machine only, images by number only, no request from another site."""
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from csml.data.decode import DecodeError, Picture
+from csml.explore.state import Explored, read_labels
+from csml.program import program
+from csml.report.charts import COLORS
+from csml.report.html import asset, plotly_script
+from csml.report.pictures import thumbnail
+
+_LARGEST_UPLOAD = 64 * 2**20
+_LONGEST_SIDE, _THUMBNAIL = 1600, 96
+_POLICY = (
+    "default-src 'none'; connect-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+    "script-src 'self' 'unsafe-eval'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_HEADERS = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+def build_app(explored: Explored) -> Starlette:
+    """The page and what it asks for."""
+    count = len(explored.images)
+
+    def id_of(request: Request) -> int:
+        id = int(request.path_params["id"])
+        if id >= count:
+            raise HTTPException(404)
+        return id
+
+    @lru_cache(maxsize=4096)
+    def small(id: int) -> bytes | None:
+        picture = thumbnail(explored.images, id, _THUMBNAIL)
+        return None if picture is None else _encoded(picture, "WEBP")
+
+    def thumb(request: Request) -> Response:
+        content = small(id_of(request))
+        if content is None:
+            raise HTTPException(404)
+        return Response(content, media_type="image/webp", headers={"Cache-Control": "private, max-age=3600"})
+
+    def image(request: Request) -> Response:
+        try:
+            picture = explored.images.read(id_of(request))
+        except DecodeError as error:
+            raise HTTPException(404) from error
+        picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
+        return Response(_encoded(picture, "PNG"), media_type="image/png")
+
+    def summary(request: Request) -> Response:
+        known = explored.columns[2] >= 0
+        return JSONResponse(
+            {
+                "name": explored.run.name,
+                "count": count,
+                "classes": explored.images.classes if known.any() else [],
+                "predicted": explored.predicted_classes if (explored.columns[4] >= 0).any() else [],
+                "names": [_printable(explored.images.name(id)) for id in range(count)],
+                "colors": COLORS,
+                "settings": explored.settings,
+                "labelled": len(read_labels(explored.labels_file)),
+                "finetune": _finetune(explored),
+            }
+        )
+
+    def points(request: Request) -> Response:
+        return Response(explored.columns.tobytes(), media_type="application/octet-stream")
+
+    def neighbors(request: Request) -> Response:
+        return JSONResponse(explored.neighbors(id_of(request), k=24))
+
+    async def search(request: Request) -> Response:
+        content = await _body(request)
+        try:
+            picture = await asyncio.to_thread(lambda: Picture(io.BytesIO(content)).rgb())
+        except DecodeError as error:
+            raise HTTPException(400, "This is not a picture that can be read.") from error
+        return JSONResponse(await asyncio.to_thread(explored.search, picture, 24))
+
+    async def label(request: Request) -> Response:
+        if request.headers.get("content-type", "").split(";")[0] != "application/json":
+            raise HTTPException(415)
+        try:
+            asked = json.loads(await _body(request))
+            ids, name = [int(id) for id in asked["ids"]], str(asked["label"]).strip()
+        except (ValueError, KeyError, TypeError) as error:
+            raise HTTPException(400, "ids and a label are wanted.") from error
+        if not name or not ids or min(ids) < 0 or max(ids) >= count:
+            raise HTTPException(400, "ids of images and a label are wanted.")
+        total = await asyncio.to_thread(explored.label, ids, name)
+        return JSONResponse({"labelled": total, "file": str(explored.labels_file)})
+
+    static = {
+        "/": (asset_of("index.html"), "text/html"),
+        "/style.css": (asset("style.css"), "text/css"),
+        "/common.js": (asset("common.js"), "text/javascript"),
+        "/explore.js": (asset_of("explore.js"), "text/javascript"),
+        "/plotly.js": (plotly_script(), "text/javascript"),
+    }
+    routes = [Route(path, _constant(*content)) for path, content in static.items()]
+    routes += [
+        Route("/thumb/{id:int}", thumb),
+        Route("/image/{id:int}", image),
+        Route("/api/summary", summary),
+        Route("/api/points", points),
+        Route("/api/neighbors/{id:int}", neighbors),
+        Route("/api/search", search, methods=["POST"]),
+        Route("/api/label", label, methods=["POST"]),
+    ]
+    guards = [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"]), Middleware(_SameSite)]
+    return Starlette(routes=routes, middleware=guards)
+
+
+class _SameSite:
+    """Refuses what a page of another site makes a browser send, and keeps the answers from being used elsewhere."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Request(scope).headers
+        own = f"http://{headers.get('host', '')}"
+        elsewhere = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        if elsewhere or headers.get("origin", own) != own:
+            await PlainTextResponse("Only this page itself may ask.", 403)(scope, receive, send)
+            return
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] += [(key.encode().lower(), value.encode()) for key, value in _HEADERS.items()]
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+def asset_of(name: str) -> str:
+    """A file of the explorer's own page."""
+    return (files("csml.explore") / "page" / name).read_text("utf-8")
+
+
+def _constant(content: str, media_type: str) -> Callable[[Request], Response]:
+    return lambda request: Response(content, media_type=f"{media_type}; charset=utf-8")
+
+
+async def _body(request: Request) -> bytes:
+    """All of it, unless it is too much."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > _LARGEST_UPLOAD:
+            raise HTTPException(413, "This is too large.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _encoded(picture: Image.Image, format: str) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, format)
+    return buffer.getvalue()
+
+
+def _printable(name: str) -> str:
+    """File names need not be text."""
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def _finetune(explored: Explored) -> str:
+    run, data = explored.run.root, explored.run.settings["data"]
+    return f"{program()} finetune {run} --data {data} --labels {explored.labels_file}"

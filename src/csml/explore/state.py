@@ -1,0 +1,134 @@
+"""What is explored: all images of a run, their map, their neighbours, and what the run says of them."""
+
+import csv
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from csml.data.cache import atomic_write, cache_key
+from csml.data.images import UNLABELED, Images
+from csml.evaluation.accuracy import entropy
+from csml.evaluation.features import prepare
+from csml.evaluation.index import SearchIndex, open_index
+from csml.evaluation.predictions import predict
+from csml.models.backbones import FeatureNet
+from csml.neighbors.search import top_k
+from csml.progress import watched
+from csml.report.embedding import embed
+from csml.report.runs import FinishedRun
+from csml.report.seen import Opened, open_seeing
+from csml.views.crop import center_boxes, crop_resize
+from csml.weights import load_classifier, weights_digest
+
+_VOTERS, _TEMPERATURE = 20, 0.07
+NOTHING = -1
+"""In place of a label or a prediction."""
+
+
+@dataclass
+class Explored:
+    """N images by id, and everything the page asks for."""
+
+    run: FinishedRun
+    opened: Opened
+    images: Images
+    index: SearchIndex
+    columns: np.ndarray
+    """float32 `(6, N)`: x, y, label, cluster, predicted label, entropy in nats; −1 where unknown"""
+    predicted_classes: tuple[str, ...]
+    settings: str
+    """how the map was made"""
+    labels_file: Path
+
+    def __post_init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def neighbors(self, id: int, k: int) -> list[tuple[int, float]]:
+        """The nearest to one of the images, itself left out."""
+        feature = torch.from_numpy(self.index.index.reconstruct(id))[None]
+        return [pair for pair in self._nearest(feature, k + 1) if pair[0] != id][:k]
+
+    @torch.no_grad()
+    def search(self, picture: Image.Image, k: int) -> list[tuple[int, float]]:
+        """The nearest to a picture from anywhere."""
+        config, device = self.opened.config, self.opened.fabric.device
+        pixels = torch.from_numpy(np.array(picture))[None]  # (1, H, W, 3)
+        sizes = torch.tensor([[picture.height, picture.width]])
+        crop = crop_resize(pixels, center_boxes(sizes, config.eval_crop), config.size)
+        with self.lock:
+            feature = FeatureNet(self.opened.net)(prepare(crop, device))[4]
+        return self._nearest(feature.cpu(), k)
+
+    def _nearest(self, feature: torch.Tensor, k: int) -> list[tuple[int, float]]:
+        ids, similarities = self.index.search(feature, min(k, len(self.images)))
+        return list(zip(ids[0].tolist(), similarities[0].tolist(), strict=True))
+
+    def label(self, ids: list[int], label: str) -> int:
+        """Write the label of some images into the CSV that `csml finetune --labels` reads; returns how many it has."""
+        with self.lock:
+            rows = read_labels(self.labels_file)
+            rows |= dict.fromkeys((self.images.name(id) for id in ids), label)
+            with (
+                atomic_write(self.labels_file) as temporary,
+                temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+            ):
+                csv.writer(file).writerows([("path", "label"), *rows.items()])
+            return len(rows)
+
+
+def read_labels(file: Path) -> dict[str, str]:
+    """Path → label, of what was labelled before."""
+    if not file.exists():
+        return {}
+    with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
+        return {row["path"]: row["label"] for row in csv.DictReader(opened)}
+
+
+def explore(run: FinishedRun, seed: int = 0) -> Explored:
+    """Make or take up the index, the map and the predictions of all images of a run, kept in RUN/explore."""
+    opened = open_seeing(run)
+    images, folder = opened.data.train, run.root / "explore"
+    opened.net.eval()
+    index = open_index(folder / "index", opened.net, images, opened.config, opened.fabric)
+    key = cache_key(weights_digest(run.root), images.fingerprint(), seed)
+    file = folder / f"map-{key}.npz"
+    if not file.exists():
+        features = torch.from_numpy(index.index.reconstruct_n(0, len(images)))  # (N, C)
+        made = embed(features, k=1, seed=seed)
+        predicted, certainty = _predictions(run, opened, images, features)
+        columns = np.stack([made.points[:, 0], made.points[:, 1], images.labels, made.clusters, predicted, certainty])
+        with atomic_write(file) as temporary, temporary.open("wb") as written:
+            np.savez(written, columns=columns.astype(np.float32), settings=made.settings)
+    with np.load(file) as stored:
+        columns, settings = stored["columns"], str(stored["settings"])
+    classes = load_classifier(run.root)[1]["classes"] if _is_classifier(run) else images.classes
+    return Explored(run, opened, images, index, columns, tuple(classes), settings, folder / "labels.csv")
+
+
+def _is_classifier(run: FinishedRun) -> bool:
+    return (run.root / "classifier.safetensors").exists()
+
+
+def _predictions(
+    run: FinishedRun, opened: Opened, images: Images, features: torch.Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the run's classifier says of each image, else what its 20 neighbours would: label and entropy `(N,)`."""
+    if _is_classifier(run):
+        classifier, _ = load_classifier(run.root)
+        batches = predict(classifier, images, opened.config, opened.fabric)
+        told = list(watched(batches, "predicting", total=-(-len(images) // 256)))
+        return torch.cat([b.labels for b in told]).numpy(), torch.cat([b.entropies for b in told]).numpy()
+    labels = torch.from_numpy(images.labels)
+    if not bool((labels != UNLABELED).any()) or len(images) < 2:
+        return np.full(len(images), NOTHING), np.full(len(images), NOTHING)
+    neighbors, similarities = top_k(features, min(_VOTERS, len(images) - 1))
+    weights = torch.exp((similarities - similarities[:, :1]) / _TEMPERATURE)
+    votes = F.one_hot(labels[neighbors].clamp(min=0), len(images.classes)) * (labels[neighbors] >= 0)[..., None]
+    shares = (votes * weights[..., None]).sum(1)  # (N, classes)
+    shares = shares / shares.sum(1, keepdim=True).clamp(min=1e-12)
+    return shares.argmax(1).numpy(), entropy(shares).numpy()
