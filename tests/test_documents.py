@@ -2,8 +2,10 @@
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,8 @@ SHORTER = {
     "neighbors": [],
     "embed": [],
     "export": [],
+    "report": [],
+    "detect": ["--schedule.iterations", "2", "--scenes.synthetic_train", "8", "--scenes.synthetic_val", "4"],
 }
 
 
@@ -60,12 +64,28 @@ def test_the_commands_and_the_python_of_the_readme_run(workplace: Path) -> None:
         if words[0] == "make":
             continue
         assert words[0] == ".venv/bin/csml"
+        if words[1] == "explore":
+            visit_explorer(words[1:], workplace)
+            continue
         done = csml(*words[1:], *SHORTER[words[1]], cwd=workplace)
         assert done.returncode == 0, (words, done.stderr)
         ran += 1
     assert ran >= 4
     for block in blocks("python"):
         subprocess.run([sys.executable, "-c", block], cwd=workplace, check=True)
+
+
+def visit_explorer(words: list[str], workplace: Path) -> None:
+    """It serves until it is stopped."""
+    command = [sys.executable, "-m", "csml", *words, "--port", "0", "--browser", "false"]
+    with subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "the page: " in line)
+        address = line.split("the page: ")[1].split()[0]
+        with urllib.request.urlopen(address) as page:
+            assert b"csml explore" in page.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
 
 
 def test_the_ablation_of_the_readme_is_one(workplace: Path) -> None:
@@ -90,6 +110,8 @@ def test_the_demo_ends_with_a_table_and_a_picture(workplace: Path) -> None:
         assert row in done.stdout
     assert (workplace / "runs" / "demo-001" / "csml" / "backbone.safetensors").exists()
     assert (workplace / "runs" / "demo-001" / "demo.json").exists()
+    assert "report.html (open it in a browser)" in done.stdout
+    assert (workplace / "runs" / "demo-001" / "report.html").exists()
     with Image.open(workplace / "runs" / "demo-001" / "neighbors.png") as sheet:
         assert sheet.width > 500
 
