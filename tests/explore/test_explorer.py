@@ -4,28 +4,33 @@ import csv
 import http.client
 import io
 import json
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import uvicorn
 from PIL import Image
 
 from browser import browse, place_of
 from conftest import csml
 from csml.config.schema import HardwareConfig, ImagesConfig
+from csml.data.decode import Picture
 from csml.data.images import ArrayImages
 from csml.data.open import DataSplits
 from csml.evaluation.index import SearchIndex
 from csml.explore.server import build_app
-from csml.explore.state import Explored, explore
+from csml.explore.state import Explored, _predictions, explore
 from csml.models.backbones import build_backbone
 from csml.report.runs import FinishedRun, read_runs
 from csml.report.seen import Opened
@@ -141,8 +146,12 @@ def test_answers_cannot_be_framed_or_guessed_at(port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"ids": [], "label": "x"}', b'{"ids": [60], "label": "x"}',
-             b'{"ids": [-1], "label": "x"}', b'{"ids": [1], "label": "  "}', b'{"ids": "all", "label": "x"}', b"\xff"],
+    "body",
+    [
+        b"", b"[]", b"{}", b"\xff", b'{"ids": [], "label": "x"}', b'{"ids": [60], "label": "x"}',
+        b'{"ids": [-1], "label": "x"}', b'{"ids": [1], "label": "  "}', b'{"ids": "all", "label": "x"}',
+        b'{"ids": [1], "label": "a\\u2028b"}', b'{"ids": [1e999], "label": "x"}', b'{"ids": [1], "label": "\\ud800"}',
+    ],
 )  # fmt: skip
 def test_labels_that_mean_nothing_are_refused(port: int, explored: Explored, body: bytes) -> None:
     before = explored.labels_file.exists()
@@ -153,6 +162,35 @@ def test_labels_that_mean_nothing_are_refused(port: int, explored: Explored, bod
 @pytest.mark.parametrize("body", [b"", b"no picture", b"GIF89a"])
 def test_a_search_with_something_else_is_refused(port: int, body: bytes) -> None:
     assert ask(port, "/api/search", "POST", body)[0] == 400
+
+
+def test_a_large_photo_is_found_by_itself(tmp_path: Path, runs: Path) -> None:
+    """JPEGs that are decoded at a part of their size, among many that are nearly the same."""
+    rng = np.random.default_rng(0)
+    base = np.asarray(Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((1600, 1200)))
+    for number in range(12):
+        noisy = base.astype(int) + rng.normal(0, 6, base.shape) + number
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(tmp_path / f"{number:02d}.jpg")
+    run = read_runs([str(runs / "csml")])[0].moved_to(str(tmp_path))
+    burst = explore(replace(run, root=shutil.copytree(run.root, tmp_path / "run")))
+    for id in (0, 5, 11):
+        best, similarity = burst.search(Picture(tmp_path / f"{id:02d}.jpg"), 3)[0]
+        assert best == id and similarity == pytest.approx(1, abs=1e-4)
+
+
+def test_images_that_nobody_can_vote_on_are_not_predicted(explored: Explored) -> None:
+    images = ArrayImages(np.zeros((30, 8, 8, 3), np.uint8), np.array([0] * 4 + [-1] * 26), ("a",), "few")
+    features = torch.eye(30)
+    features[:4, 0] = 1  # the labelled ones are near each other
+    features[29] = 0  # cannot be read
+    predicted, certainty = _predictions(explored.run, explored.opened, images, F.normalize(features, dim=1))
+    assert predicted[:4].tolist() == [0] * 4
+    assert predicted[29] == -1 and certainty[29] == -1
+
+
+def test_a_link_from_another_page_may_lead_here_but_not_into_a_frame(port: int) -> None:
+    assert ask(port, "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
+    assert ask(port, "/api/summary", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 403
 
 
 def test_a_map_is_made_once(runs: Path, explored: Explored) -> None:
@@ -208,31 +246,42 @@ def test_the_page_opens_filters_and_finds_a_dropped_image(port: int, explored: E
         assert all(url.startswith((f"http://127.0.0.1:{port}/", "data:", "blob:")) for url in visit.requests)
 
 
+def lasso_everything(page: Any, name: str) -> None:
+    """With the mouse, around all that is shown, 12 images of class `name`."""
+    box = page.locator("#map .nsewdrag").bounding_box()
+    corners = [(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.01, 0.02)]
+    spots = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+    page.mouse.move(*spots[0])
+    page.mouse.down()
+    for spot in spots[1:]:
+        page.mouse.move(*spot, steps=5)
+    page.mouse.up()
+    page.wait_for_function(
+        """name => { const chosen = [...document.querySelectorAll('#chosen img')];
+            return chosen.length === 12 && chosen.every(image => image.alt.includes(`class ${name}`)); }""",
+        arg=name,
+    )
+
+
 def test_lasso_label_fine_tune_predict(port: int, explored: Explored, runs: Path, tmp_path: Path) -> None:
     """The whole loop: two groups are labelled on the page, the rest is left to the commands."""
     explored.labels_file.unlink(missing_ok=True)
     with browse(f"http://127.0.0.1:{port}/") as visit:
         page = visit.page
+        page.click("#mode-lasso")
+        page.select_option("#class", "2")
+        lasso_everything(page, "cross")
         for number, label in ((0, "pfeil"), (1, "mond")):
             page.select_option("#class", str(number))
             if number == 0:
-                page.click("#mode-lasso")
-                box = page.locator("#map .nsewdrag").bounding_box()
-                corners = [(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.01, 0.02)]
-                spots = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
-                page.mouse.move(*spots[0])
-                page.mouse.down()
-                for spot in spots[1:]:
-                    page.mouse.move(*spot, steps=5)
-                page.mouse.up()
-            else:
-                page.click("#select-shown")
-            page.wait_for_function("document.getElementById('selected').textContent === '12'")
-            if number == 0:
+                lasso_everything(page, "arrow")  # instead of the group before, not beside it
                 with page.expect_download() as download:
                     page.click("#export")
                 names = Path(download.value.path()).read_text().splitlines()
                 assert len(names) == 12 and all(name.startswith("arrow/") for name in names)
+            else:
+                page.click("#select-shown")
+            assert page.locator("#chosen img").count() == 12
             page.fill("#label", label)
             page.click("#give")
             page.wait_for_function(

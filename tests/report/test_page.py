@@ -1,19 +1,28 @@
 """The report in a real browser, and what it is made of."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 
 from browser import browse, place_of
 from conftest import csml
+from csml.data.images import ArrayImages
+from csml.data.open import open_data
 from csml.errors import CsmlError
-from csml.report.charts import Chart, Series, as_figure, as_plotly
-from csml.report.html import as_script
+from csml.report.charts import Chart, Series, as_figure, as_plotly, save_figures
+from csml.report.content import config_of
+from csml.report.embedding import embed
+from csml.report.html import as_script, plotly_script
+from csml.report.pictures import thumbnail_sheets
 from csml.report.runs import read_runs
-from csml.report.scores import overview, summary
+from csml.report.scores import confusion_chart, overview, summary
+from csml.report.views_sheet import draw_views
 from csml.training.metrics import read_metrics
 from runs_to_show import NASTY, make_runs
 
@@ -154,6 +163,109 @@ def test_a_folder_of_runs_stands_for_all_of_them(runs: Path) -> None:
     assert {run.name for run in read_runs([str(runs)])} == {"csml", "moco-v2", "tuned"}
     with pytest.raises(CsmlError, match="is not a run directory"):
         read_runs([str(runs / "photos")])
+
+
+def test_scores_of_a_run_s_own_network_stay_with_it_and_none_is_lost(runs: Path, tmp_path: Path) -> None:
+    """A second fine-tuning from a link to the backbone; kNN of a fine-tuned network."""
+    (tmp_path / "link").symlink_to(runs / "csml")
+    again = tmp_path / "again"
+    again.mkdir()
+    settings = yaml.safe_load((runs / "tuned/config.yaml").read_text())
+    (again / "config.yaml").write_text(yaml.safe_dump({**settings, "weights": str(tmp_path / "link")}))
+    (again / "finetune.json").write_text(json.dumps({"top1": 0.9, "labels": 30}))
+    (again / "knn.json").write_text(json.dumps({"accuracy": {"5": 0.25}}))
+    _, rows = summary(read_runs([str(runs / "csml"), str(runs / "tuned"), str(again)]))
+    by_name = {row["name"]: row["scores"] for row in rows}
+    assert by_name["csml"]["few labels (30), again"] == pytest.approx(90)
+    assert by_name["again"] == {"5-NN": 25}
+    assert by_name["csml"]["5-NN"] != 25
+
+
+def test_the_rounds_of_mining_are_not_runs_of_their_own(runs: Path, tmp_path: Path) -> None:
+    mined = tmp_path / "mined"
+    (mined / "round-1").mkdir(parents=True)
+    for folder in (mined, mined / "round-1"):
+        (folder / "config.yaml").write_text("max_entropy: 1\n")
+    (mined / "round-1/metrics.jsonl").write_text('{"epoch": 1, "loss": 2.0}\n')
+    (run,) = read_runs([str(tmp_path)])
+    assert run.command == "mine" and run.metrics == [{"epoch": 1, "loss": 2.0}]
+
+
+def test_what_is_gone_or_changed_is_told_and_the_rest_is_shown(runs: Path, tmp_path: Path) -> None:
+    """Data that moved away, and data that is not what the run learnt from; then --data."""
+    moved = tmp_path / "moved"
+    shutil.copytree(runs / "csml", moved)
+    settings = yaml.safe_load((moved / "config.yaml").read_text())
+    (moved / "config.yaml").write_text(yaml.safe_dump({**settings, "data": str(tmp_path / "gone")}))
+    done = csml("report", str(moved))
+    assert done.returncode == 0, done.stderr
+    page = (moved / "report.html").read_text()
+    assert "moved cannot be shown with its images: data: there is no folder" in page and "Loss of moved" in page
+    fewer = tmp_path / "fewer"
+    shutil.copytree(runs / "photos", fewer)
+    (fewer / "train" / "arrow" / "01.png").write_bytes(b"no picture")  # the first that would be drawn
+    (fewer / "train" / "cross" / "03.png").unlink()
+    done = csml("report", str(moved), "--data", str(fewer), "--figures", str(tmp_path / "figures"))
+    assert done.returncode == 0, done.stderr
+    page = (moved / "report.html").read_text()
+    assert "are not those it learnt from" in page and 'id="maps"' in page and 'id="omega"' not in page
+
+
+def test_a_detector_s_scores_and_sheet_are_shown(runs: Path, tmp_path: Path) -> None:
+    quick = ["--scenes.synthetic_train", "4", "--scenes.synthetic_val", "2", "--scenes.synthetic_size", "64"]
+    quick += ["--schedule.iterations", "2", "--schedule.report_every", "1", "--monitor.tensorboard", "false"]
+    done = csml("detect", str(runs / "csml"), "--preset", "small-c4", *quick, "--out", str(tmp_path / "detector"))
+    assert done.returncode == 0, done.stderr
+    done = csml("report", str(runs / "csml"), str(tmp_path / "detector"), "--output", str(tmp_path / "out.html"))
+    assert done.returncode == 0, done.stderr
+    with browse((tmp_path / "out.html").as_uri()) as visit:
+        assert "synthetic box AP50" in visit.page.locator("thead").first.text_content()
+        assert visit.page.locator("img.wide").evaluate("image => image.naturalWidth") > 500
+        assert visit.page.get_by_text("Learning rate, detection", exact=True).count() == 1
+        assert visit.problems == []
+
+
+def test_ten_thousand_images_make_less_than_15_megabytes() -> None:
+    """Noise is what compresses worst; photos stay well below it."""
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (200, 8, 8, 3), dtype=np.uint8).repeat(4, axis=1).repeat(4, axis=2)
+    images = ArrayImages(photos, np.zeros(200, np.int64), ("a",), "blocks")
+    sheets = thumbnail_sheets(images, np.arange(200).repeat(50), side=32)
+    assert sum(map(len, sheets.urls)) + len(plotly_script()) + 10_000 * (80 + 12 * 6 + 2 * 7 + 4) < 15e6
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 12])
+def test_a_handful_of_images_has_a_map_too(count: int) -> None:
+    features = torch.randn(count, 6, generator=torch.Generator().manual_seed(0))
+    for made in (embed(features), embed(torch.ones(count, 6))):
+        assert made.points.shape == (count, 2)
+        assert np.isfinite(made.points).all()
+        assert made.neighbors.shape == (count, min(12, count - 1))
+    assert ("t-SNE by" in embed(features).settings) == (count >= 8)
+
+
+def test_odd_names_can_be_drawn(tmp_path: Path) -> None:
+    names = ["a$_$b", "_misc", "caf\udce9", "<b>", "бег"]
+    bars = Chart("Of бег", "bars", [Series(name, names, [1.0] * 5) for name in names])
+    matrix = Chart("Of сон", "matrix", [Series(name, [], [1.0] * 5) for name in names], labels=names)
+    assert len({path.name for path in save_figures([bars, matrix, bars], tmp_path)}) == 6
+    assert as_plotly(matrix)["data"][0]["x"][3] == "&lt;b&gt;"
+
+
+def test_of_a_thousand_classes_the_most_confused_are_shown() -> None:
+    counts = np.eye(1000, dtype=int) * 50
+    counts[7, 9] = counts[900, 3] = 20
+    chart = confusion_chart("T", counts.tolist(), [f"class {i}" for i in range(1000)])
+    assert len(chart.labels) == 30 and {"class 3", "class 7", "class 9", "class 900"} <= set(chart.labels)
+
+
+def test_mixtures_of_both_directions_tell_their_own_lambda(runs: Path) -> None:
+    config = config_of(read_runs([str(runs / "csml")])[0])
+    config.views.symmetric, config.views.small_crops = True, 0
+    images = open_data(config.data, config.images).train
+    (row,) = draw_views(config, images, None, np.array([3]))
+    lambdas = [float(title.split("= ")[1]) for title, _ in row if title.startswith("mixed")]
+    assert len(lambdas) == 2 and all(0 < value <= 1 for value in lambdas)
 
 
 def test_a_run_without_labels_is_shown_by_clusters(runs: Path, tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """`csml explore RUN`: a page on this machine to look at, search and label all images of a run."""
 
+import contextlib
 import logging
 import socket
+import threading
+import webbrowser
 from dataclasses import dataclass
 
 from csml.config.parsing import SettingsParser
@@ -17,6 +20,8 @@ _HOST = "127.0.0.1"
 class ExploreConfig:
     """Settings of `csml explore`."""
 
+    data: str | None = None
+    """Where the images of the run are now, if they were moved."""
     port: int = 8765
     """Of the page; 0: any that is free."""
     browser: bool = True
@@ -41,7 +46,7 @@ def explore_run(name: str, config: ExploreConfig) -> int:
     from csml.report.runs import read_runs
     from csml.report.seen import can_be_seen
 
-    runs = read_runs([name])
+    runs = [run.moved_to(config.data) for run in read_runs([name])]
     if len(runs) != 1 or not can_be_seen(runs[0]):
         raise CsmlError(f"{name} has no backbone to explore with; give one run of csml pretrain, finetune or alike")
     door = _door(config.port)
@@ -49,11 +54,10 @@ def explore_run(name: str, config: ExploreConfig) -> int:
     address = f"http://{_HOST}:{door.getsockname()[1]}"
     log.info("the page: %s (Ctrl-C stops it)", address)
     if config.browser:
-        import webbrowser
-
-        webbrowser.open(address)
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False))
-    server.run(sockets=[door])
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[door])
     return 0
 
 
@@ -63,6 +67,7 @@ def _door(port: int) -> socket.socket:
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         door.bind((_HOST, port))
+        door.listen()  # so that the port is ours, and who comes early waits
     except (OSError, OverflowError) as error:
         raise CsmlError(f"port: {port} cannot be used ({error}); try --port 0") from error
     return door

@@ -23,6 +23,8 @@ class ReportConfig:
     """The page; by default report.html in the run, or beside several runs."""
     figures: str | None = None
     """A folder for the same figures as PNG and SVG."""
+    data: str | None = None
+    """Where the images of the runs are now, if they were moved."""
     points: int = 5000
     """Images on a map, chosen by the seed where there are more. Ten thousand make a page of less than 15 MB."""
     tests: int = 2000
@@ -52,7 +54,7 @@ def write_report(names: list[str], config: ReportConfig) -> Path:
     from csml.report.runs import read_runs
 
     started = time.monotonic()
-    runs = read_runs(names)
+    runs = [run.moved_to(config.data) for run in read_runs(names)]
     content = gather(runs, config.points, config.tests, config.seed)
     path = Path(config.output).expanduser() if config.output else _beside(names)
     try:

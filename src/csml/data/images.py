@@ -113,7 +113,7 @@ class FileImages(ABC):
                 if picture is None:
                     continue
                 with suppress(DecodeError):
-                    parts = _cut(picture, boxes[row], [size for _, size in cuts])
+                    parts = cut_picture(picture, boxes[row], [size for _, size in cuts])
                     for crop, part in zip(crops, parts, strict=True):
                         crop[start + row] = np.asarray(part)
                     good[start + row] = True
@@ -170,7 +170,7 @@ class ListedImages(FileImages):
         return cache_key(*(str(path) for path in self.paths))
 
 
-def _cut(picture: Picture, boxes: np.ndarray, sizes: Sequence[int]) -> list[Image.Image]:
+def cut_picture(picture: Picture, boxes: np.ndarray, sizes: Sequence[int]) -> list[Image.Image]:
     """Decode a file once, not larger than needed, and cut its boxes `(V, 4)`, each resized to its size."""
     # At least twice what is asked for, the rule of Pillow's thumbnails: what is left to the filter hides the shortcut.
     shrink = min(min(box[2], box[3]) // (2 * size) for box, size in zip(boxes, sizes, strict=True))

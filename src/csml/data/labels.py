@@ -2,6 +2,7 @@
 
 import csv
 import difflib
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ def read_table(path: Path) -> list[tuple[int, str, str]]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
-    lines = csv.reader(text.splitlines(), delimiter="\t" if path.suffix == ".tsv" else ",")
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ",")
     place = (0, 1)
     for number, row in enumerate(lines, 1):
         if not any(cell.strip() for cell in row):

@@ -26,10 +26,15 @@ def knn_predict(
 
 def vote(indices: Tensor, similarities: Tensor, train_labels: Tensor, temperature: float) -> Tensor:
     """Neighbours `(Q, k)`, best first, and the labels `(N,)` they are looked up in → predicted labels `(Q,)`."""
+    return tally(indices, similarities, train_labels, int(train_labels.max()) + 1, temperature).argmax(dim=1)
+
+
+def tally(indices: Tensor, similarities: Tensor, labels: Tensor, classes: int, temperature: float) -> Tensor:
+    """The votes for each class `(Q, classes)`; a neighbour without a label (−1) has none."""
     weights = torch.exp((similarities - similarities[:, :1]) / temperature)  # relative to the best: no overflow
-    classes = int(train_labels.max()) + 1
-    tally = weights.new_zeros(len(indices), classes).scatter_add_(1, train_labels[indices], weights)  # (Q, classes)
-    return tally.argmax(dim=1)
+    voters = labels[indices]  # (Q, k)
+    weights = weights * (voters >= 0)
+    return weights.new_zeros(len(indices), classes).scatter_add_(1, voters.clamp(min=0), weights)
 
 
 def knn_accuracy(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, k: int) -> float:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import shlex
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from importlib.resources import files
@@ -30,7 +31,12 @@ _POLICY = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
     "script-src 'self' 'unsafe-eval'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-_HEADERS = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 def build_app(explored: Explored) -> Starlette:
@@ -63,13 +69,14 @@ def build_app(explored: Explored) -> Starlette:
         return Response(_encoded(picture, "PNG"), media_type="image/png")
 
     def summary(request: Request) -> Response:
-        known = explored.columns[2] >= 0
+        known, told = explored.columns[2] >= 0, explored.columns[4] >= 0
         return JSONResponse(
             {
                 "name": explored.run.name,
                 "count": count,
-                "classes": explored.images.classes if known.any() else [],
-                "predicted": explored.predicted_classes if (explored.columns[4] >= 0).any() else [],
+                "key": explored.images.fingerprint(),
+                "classes": [_printable(name) for name in explored.images.classes] if known.any() else [],
+                "predicted": [_printable(name) for name in explored.predicted_classes] if told.any() else [],
                 "names": [_printable(explored.images.name(id)) for id in range(count)],
                 "colors": COLORS,
                 "settings": explored.settings,
@@ -87,10 +94,10 @@ def build_app(explored: Explored) -> Starlette:
     async def search(request: Request) -> Response:
         content = await _body(request)
         try:
-            picture = await asyncio.to_thread(lambda: Picture(io.BytesIO(content)).rgb())
+            found = await asyncio.to_thread(lambda: explored.search(Picture(io.BytesIO(content)), 24))
         except DecodeError as error:
             raise HTTPException(400, "This is not a picture that can be read.") from error
-        return JSONResponse(await asyncio.to_thread(explored.search, picture, 24))
+        return JSONResponse(found)
 
     async def label(request: Request) -> Response:
         if request.headers.get("content-type", "").split(";")[0] != "application/json":
@@ -98,9 +105,9 @@ def build_app(explored: Explored) -> Starlette:
         try:
             asked = json.loads(await _body(request))
             ids, name = [int(id) for id in asked["ids"]], str(asked["label"]).strip()
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise HTTPException(400, "ids and a label are wanted.") from error
-        if not name or not ids or min(ids) < 0 or max(ids) >= count:
+        if not name.isprintable() or not name or not ids or min(ids) < 0 or max(ids) >= count:
             raise HTTPException(400, "ids of images and a label are wanted.")
         total = await asyncio.to_thread(explored.label, ids, name)
         return JSONResponse({"labelled": total, "file": str(explored.labels_file)})
@@ -139,6 +146,8 @@ class _SameSite:
         headers = Request(scope).headers
         own = f"http://{headers.get('host', '')}"
         elsewhere = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        if scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate":  # a link to the page
+            elsewhere = False
         if elsewhere or headers.get("origin", own) != own:
             await PlainTextResponse("Only this page itself may ask.", 403)(scope, receive, send)
             return
@@ -183,5 +192,5 @@ def _printable(name: str) -> str:
 
 
 def _finetune(explored: Explored) -> str:
-    run, data = explored.run.root, explored.run.settings["data"]
-    return f"{program()} finetune {run} --data {data} --labels {explored.labels_file}"
+    words = [str(explored.run.root), "--data", explored.run.settings["data"], "--labels", str(explored.labels_file)]
+    return f"{program()} finetune {shlex.join(words)} --preset photos"

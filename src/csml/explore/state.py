@@ -7,25 +7,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from PIL import Image
 
+from csml.config.schema import ImagesConfig
 from csml.data.cache import atomic_write, cache_key
-from csml.data.images import UNLABELED, Images
+from csml.data.decode import Picture
+from csml.data.images import UNLABELED, ArrayImages, Images, cut_picture, source_of
+from csml.data.labels import read_table
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import prepare
 from csml.evaluation.index import SearchIndex, open_index
+from csml.evaluation.knn import tally
 from csml.evaluation.predictions import predict
 from csml.models.backbones import FeatureNet
 from csml.neighbors.search import top_k
 from csml.progress import watched
 from csml.report.embedding import embed
 from csml.report.runs import FinishedRun
-from csml.report.seen import Opened, open_seeing
+from csml.report.seen import TEMPERATURE, VOTERS, Opened, open_seeing
 from csml.views.crop import center_boxes, crop_resize
 from csml.weights import load_classifier, weights_digest
 
-_VOTERS, _TEMPERATURE = 20, 0.07
+_BLOCK = 4096
 NOTHING = -1
 """In place of a label or a prediction."""
 
@@ -54,15 +56,20 @@ class Explored:
         return [pair for pair in self._nearest(feature, k + 1) if pair[0] != id][:k]
 
     @torch.no_grad()
-    def search(self, picture: Image.Image, k: int) -> list[tuple[int, float]]:
+    def search(self, picture: Picture, k: int) -> list[tuple[int, float]]:
         """The nearest to a picture from anywhere."""
         config, device = self.opened.config, self.opened.fabric.device
-        pixels = torch.from_numpy(np.array(picture))[None]  # (1, H, W, 3)
-        sizes = torch.tensor([[picture.height, picture.width]])
-        crop = crop_resize(pixels, center_boxes(sizes, config.eval_crop), config.size)
-        with self.lock:
-            feature = FeatureNet(self.opened.net)(prepare(crop, device))[4]
-        return self._nearest(feature.cpu(), k)
+        with self.lock, self.opened.fabric.autocast():
+            feature = FeatureNet(self.opened.net)(prepare(self._crop(picture, config), device))[4]
+        return self._nearest(feature.float().cpu(), k)
+
+    def _crop(self, picture: Picture, config: ImagesConfig) -> torch.Tensor:
+        """uint8 `(1, 3, S, S)`, cut in the way the images of the data are: the same picture gives the same features."""
+        boxes = center_boxes(torch.tensor([[picture.height, picture.width]]), config.eval_crop)
+        if isinstance(source_of(self.images), ArrayImages):
+            return crop_resize(torch.from_numpy(np.array(picture.rgb()))[None], boxes, config.size)
+        (cut,) = cut_picture(picture, boxes.numpy(), [config.size])
+        return torch.from_numpy(np.array(cut)).permute(2, 0, 1)[None]
 
     def _nearest(self, feature: torch.Tensor, k: int) -> list[tuple[int, float]]:
         ids, similarities = self.index.search(feature, min(k, len(self.images)))
@@ -85,8 +92,7 @@ def read_labels(file: Path) -> dict[str, str]:
     """Path → label, of what was labelled before."""
     if not file.exists():
         return {}
-    with file.open(newline="", encoding="utf-8", errors="surrogateescape") as opened:
-        return {row["path"]: row["label"] for row in csv.DictReader(opened)}
+    return {name: label for _, name, label in read_table(file)}
 
 
 def explore(run: FinishedRun, seed: int = 0) -> Explored:
@@ -99,7 +105,7 @@ def explore(run: FinishedRun, seed: int = 0) -> Explored:
     file = folder / f"map-{key}.npz"
     if not file.exists():
         features = torch.from_numpy(index.index.reconstruct_n(0, len(images)))  # (N, C)
-        made = embed(features, k=1, seed=seed)
+        made = embed(features, k=0, seed=seed)
         predicted, certainty = _predictions(run, opened, images, features)
         columns = np.stack([made.points[:, 0], made.points[:, 1], images.labels, made.clusters, predicted, certainty])
         with atomic_write(file) as temporary, temporary.open("wb") as written:
@@ -122,13 +128,18 @@ def _predictions(
         classifier, _ = load_classifier(run.root)
         batches = predict(classifier, images, opened.config, opened.fabric)
         told = list(watched(batches, "predicting", total=-(-len(images) // 256)))
-        return torch.cat([b.labels for b in told]).numpy(), torch.cat([b.entropies for b in told]).numpy()
+        good = torch.cat([b.good for b in told])
+        labels = torch.cat([b.labels for b in told]).where(good, NOTHING)
+        return labels.numpy(), torch.cat([b.entropies for b in told]).where(good, float(NOTHING)).numpy()
     labels = torch.from_numpy(images.labels)
     if not bool((labels != UNLABELED).any()) or len(images) < 2:
         return np.full(len(images), NOTHING), np.full(len(images), NOTHING)
-    neighbors, similarities = top_k(features, min(_VOTERS, len(images) - 1))
-    weights = torch.exp((similarities - similarities[:, :1]) / _TEMPERATURE)
-    votes = F.one_hot(labels[neighbors].clamp(min=0), len(images.classes)) * (labels[neighbors] >= 0)[..., None]
-    shares = (votes * weights[..., None]).sum(1)  # (N, classes)
-    shares = shares / shares.sum(1, keepdim=True).clamp(min=1e-12)
-    return shares.argmax(1).numpy(), entropy(shares).numpy()
+    found, certainty = torch.full((len(images),), NOTHING), torch.full((len(images),), float(NOTHING))
+    neighbors, similarities = top_k(features, min(VOTERS, len(images) - 1))
+    for rows in torch.arange(len(images)).split(_BLOCK):
+        votes = tally(neighbors[rows], similarities[rows], labels, len(images.classes), TEMPERATURE)  # (b, classes)
+        total = votes.sum(1)
+        told = (total > 0) & (features[rows].norm(dim=1) > 0)  # somebody voted, on an image that can be read
+        found[rows[told]] = votes[told].argmax(1)
+        certainty[rows[told]] = entropy(votes[told] / total[told, None])
+    return found.numpy(), certainty.numpy()

@@ -1,5 +1,6 @@
 """Charts as data, drawn twice: by plotly on a page, by matplotlib for paper."""
 
+import html
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,23 +57,20 @@ def as_plotly(chart: Chart) -> dict[str, Any]:
     """data and layout for Plotly.newPlot; colours of text and background are the page's."""
     layout: dict[str, Any] = {"xaxis": {"title": {"text": chart.x}}, "yaxis": {"title": {"text": chart.y}}}
     if chart.kind == "matrix":
-        rows = [series.name for series in chart.series]
-        trace: dict[str, Any] = {
-            "type": "heatmap",
-            "z": [series.y for series in chart.series],
-            "x": chart.labels,
-            "y": rows,
-        }
+        names = [_as_text(series.name) for series in chart.series]
+        trace: dict[str, Any] = {"type": "heatmap", "z": [series.y for series in chart.series], "y": names}
+        trace["x"] = [_as_text(label) for label in chart.labels]
         trace |= {"colorscale": "Blues", "reversescale": True, "showscale": False, "texttemplate": "%{z}"}
-        layout["yaxis"] |= {"autorange": "reversed", "automargin": True}
-        layout["xaxis"] |= {"automargin": True}
+        layout["yaxis"] |= {"autorange": "reversed", "automargin": True, "type": "category"}
+        layout["xaxis"] |= {"automargin": True, "type": "category"}
         return {"data": [trace], "layout": layout}
     if chart.x == "stage":
         layout["xaxis"]["dtick"] = 1
     data = []
     for number, series in enumerate(chart.series):
         color = COLORS[number % len(COLORS)]
-        trace = {"name": series.name, "x": series.x, "y": series.y, "marker": {"color": color}}
+        trace = {"name": _as_text(series.name), "y": series.y, "marker": {"color": color}}
+        trace["x"] = [_as_text(x) if isinstance(x, str) else x for x in series.x]
         if chart.kind == "bars":
             trace |= {"type": "bar"}
         else:
@@ -91,22 +89,26 @@ def as_figure(chart: Chart) -> Figure:
         figure = Figure(figsize=(side + 1.5, side + 1), layout="constrained")
         axes = figure.add_subplot()
         axes.imshow(np.array([series.y for series in chart.series], dtype=float), cmap="Blues")
-        axes.set_xticks(range(len(chart.labels)), chart.labels, rotation=60, ha="right", fontsize=8)
-        axes.set_yticks(range(len(chart.series)), [series.name for series in chart.series], fontsize=8)
+        axes.set_xticks(
+            range(len(chart.labels)), [_on_paper(label) for label in chart.labels], rotation=60, ha="right", fontsize=8
+        )
+        axes.set_yticks(range(len(chart.series)), [_on_paper(series.name) for series in chart.series], fontsize=8)
     else:
         wide = len(chart.series[0].x) if chart.kind == "bars" and chart.series else 0
-        figure = Figure(figsize=(max(6.0, 0.5 * wide * max(1, len(chart.series)) * 0.6), 3.6), layout="constrained")
+        figure = Figure(
+            figsize=(min(40.0, max(6.0, 0.3 * wide * max(1, len(chart.series)))), 3.6), layout="constrained"
+        )
         axes = figure.add_subplot()
         for number, series in enumerate(chart.series):
             color = COLORS[number % len(COLORS)]
             if chart.kind == "bars":
                 width = 0.8 / len(chart.series)
                 places = np.arange(len(series.x)) + (number - (len(chart.series) - 1) / 2) * width
-                axes.bar(places, [value or 0.0 for value in series.y], width, label=series.name, color=color)
+                axes.bar(places, [value or 0.0 for value in series.y], width, label=_on_paper(series.name), color=color)
                 rotation = 45 if len(series.x) > 5 else 0
                 axes.set_xticks(
                     range(len(series.x)),
-                    [str(x) for x in series.x],
+                    [_on_paper(x) for x in series.x],
                     rotation=rotation,
                     ha="right" if rotation else "center",
                 )
@@ -114,13 +116,24 @@ def as_figure(chart: Chart) -> Figure:
                 there = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
                 style = {"linestyle": "none", "markersize": 2} if chart.kind == "points" else {"markersize": 3}
                 axes.plot(
-                    *zip(*there, strict=True), marker="o", label=series.name, color=color, **style
+                    *zip(*there, strict=True), marker="o", label=_on_paper(series.name), color=color, **style
                 ) if there else None
         if len(chart.series) > 1:
             axes.legend(fontsize=7, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y)
+    axes.set(title=_on_paper(chart.title), xlabel=chart.x, ylabel=chart.y)
     return figure
+
+
+def _as_text(name: str) -> str:
+    """plotly takes names for HTML."""
+    return html.escape(name, quote=False)
+
+
+def _on_paper(name: object) -> str:
+    """matplotlib takes $ for mathematics, a first _ for "not in the legend", and cannot draw what is no text."""
+    text = str(name).encode("utf-8", "replace").decode("utf-8").replace("$", r"\$")
+    return "\N{ZERO WIDTH SPACE}" + text if text.startswith("_") else text
 
 
 def save_figures(charts: list[Chart], folder: Path) -> list[Path]:
@@ -128,7 +141,9 @@ def save_figures(charts: list[Chart], folder: Path) -> list[Path]:
     written = []
     for chart in charts:
         figure = as_figure(chart)
-        name = re.sub(r"[^a-z0-9]+", "-", chart.title.lower()).strip("-")
+        name = re.sub(r"[\W_]+", "-", chart.title.lower()).strip("-")
+        while folder / f"{name}.png" in written:
+            name += "-2"
         for suffix in ("png", "svg"):
             with atomic_write(folder / f"{name}.{suffix}") as path:
                 figure.savefig(path, format=suffix, dpi=150)

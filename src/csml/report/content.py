@@ -1,5 +1,6 @@
 """All that a report shows, gathered from the runs before anything is drawn."""
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +15,24 @@ from csml.report.charts import Chart, Series
 from csml.report.gallery import Tile, evolution, nearest_of_tests, one_per_class, tile
 from csml.report.pictures import Sheets, data_url, thumbnail_sheets
 from csml.report.runs import FinishedRun
-from csml.report.scores import by_stage, overview, summary, training_curves
+from csml.report.scores import (
+    MOST_CLASSES,
+    by_stage,
+    classifier_charts,
+    confusion_chart,
+    overview,
+    summary,
+    training_curves,
+)
 from csml.report.seen import Seen, can_be_seen, is_labeled, per_class, see
 from csml.report.views_sheet import draw_views
+
+log = logging.getLogger("csml")
 
 _MOST_MAPS = 4
 _EXAMPLE_CLASSES, _EXAMPLES = 6, 6
 _VIEW_ROWS = 4
+_SEARCHES = 5
 
 
 @dataclass
@@ -94,20 +106,37 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
     content.tasks, content.rows = summary(runs)
     content.scores = [chart for chart in (overview(runs), by_stage(runs)) if chart is not None]
     content.curves = training_curves(runs)
-    visible = [run for run in runs if can_be_seen(run)]
-    if len(visible) > _MOST_MAPS:
-        content.notes.append(f"Maps and pictures are of the first {_MOST_MAPS} of {len(visible)} runs.")
-    seen = [see(run, points, tests, seed) for run in visible[:_MOST_MAPS]]
+    shown = _shown(content, [run for run in runs if can_be_seen(run)])
+    seen: list[Seen] = []
+    for run in shown:
+        try:
+            seen.append(see(run, points, tests, seed))
+            if run.command == "pretrain":
+                _pretraining(content, run)
+        except CsmlError as error:  # the rest of the report is worth having
+            log.warning("%s cannot be shown with its images: %s", run.name, error)
+            content.notes.append(f"{run.name} cannot be shown with its images: {error}")
     _maps(content, seen)
-    for run in visible[:_MOST_MAPS]:
-        if run.command == "pretrain":
-            _pretraining(content, run)
     _tests(content, [one for one in seen if one.tests is not None])
+    for chart in classifier_charts(runs):
+        (content.confusions if chart.kind == "matrix" else content.classes).append(chart)
     for run in runs:
         sheet = run.root / "detections.png"
         if sheet.exists():
             content.detections.append((run.name, data_url(Image.open(sheet).convert("RGB"), quality=70)))
     return content
+
+
+def _shown(content: Content, runs: list[FinishedRun]) -> list[FinishedRun]:
+    """The runs whose images are shown: of many, one of each folder first, such as one seed of each variation."""
+    if len(runs) <= _MOST_MAPS:
+        return runs
+    firsts = {run.root.parent: run for run in reversed(runs)}
+    chosen = ([run for run in runs if run in firsts.values()] + [r for r in runs if r not in firsts.values()])[
+        :_MOST_MAPS
+    ]
+    content.notes.append(f"Maps and pictures are of {', '.join(run.name for run in chosen)} alone.")
+    return chosen
 
 
 def _maps(content: Content, seen: list[Seen]) -> None:
@@ -133,17 +162,25 @@ def _thumbnail_side(images: int) -> int:
 def _pretraining(content: Content, run: FinishedRun) -> None:
     config = config_of(run)
     images = open_data(config.data, config.images).train
-    omegas = run.omegas()
-    rows = evolution(images, omegas)
+    omegas = run.omegas(most=_SEARCHES)
+    if omegas and run.fingerprint() not in (None, images.fingerprint()):
+        content.notes.append(f"The images of {run.name} are not those it learnt from, so its neighbours are not shown.")
+        omegas = []
+    rows = evolution(images, omegas) if omegas else []
     if rows:
         content.evolutions.append((run.name, rows))
     omega = omegas[-1][1] if omegas else None
     drawn = draw_views(config, images, omega, np.array(one_per_class(images, _VIEW_ROWS)))
-    content.views.append((run.name, [[(title, data_url(picture)) for title, picture in row] for row in drawn]))
+    content.views.append((run.name, [[(title, data_url(picture)) for title, picture in row] for row in drawn if row]))
 
 
 def _tests(content: Content, seen: list[Seen]) -> None:
     """Everything about test images: of the runs that have the same as the first."""
+    others = [one.run.name for one in seen if one.key() != seen[0].key()]
+    if others:
+        content.notes.append(
+            f"Test images are compared among the runs on the first one's data; not {', '.join(others)}."
+        )
     seen = [one for one in seen if one.key() == seen[0].key()]
     if not seen:
         return
@@ -156,6 +193,7 @@ def _tests(content: Content, seen: list[Seen]) -> None:
     content.scores.append(Chart("20-NN accuracy by stage", "lines", stages, x="stage", y="%"))
     shares = [per_class(one.tests, one.classes) for one in seen if one.tests]
     order = sorted(shares[0], key=lambda name: shares[0][name] - (shares[-1][name] if len(shares) > 1 else 0))
+    order = order[:MOST_CLASSES]
     title = "Accuracy by class, most improved first" if len(seen) > 1 else "Accuracy by class, worst first"
     series = [
         Series(one.run.name, order, [100 * share[name] for name in order])
@@ -191,9 +229,7 @@ def _confusion(one: Seen) -> Chart:
     assert one.tests is not None
     size = len(one.classes)
     counts = np.bincount(one.tests.labels * size + one.tests.predicted, minlength=size**2).reshape(size, size)
-    rows = [Series(name, [], counts[label].tolist()) for label, name in enumerate(one.classes)]
-    title = f"Confusions of {one.run.name} (20-NN)"
-    return Chart(title, "matrix", rows, x="taken for", y="is", labels=list(one.classes))
+    return confusion_chart(f"Confusions of {one.run.name} (20-NN)", counts.tolist(), one.classes)
 
 
 def config_of(run: FinishedRun) -> PretrainConfig:

@@ -14,6 +14,8 @@ from csml.neighbors import top_k
 _PERPLEXITY, _COORDINATES = 30, 50
 _EARLY, _LATE = 250, 500
 _CLUSTERS = 12
+_FEWEST = 8
+"""Images of which t-SNE makes a map."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,10 @@ def embed(features: Tensor, k: int = 12, seed: int = 0) -> Map:
     neighbors = top_k(unit, k)[0].numpy() if k > 0 else np.zeros((count, 0), np.int64)
     reduced = _principal(unit)  # (N, ≤ 50)
     perplexity = float(min(_PERPLEXITY, max(1, (count - 1) // 3)))
-    if count < 5:
-        points = np.resize(reduced, (count, 2)).astype(np.float64)
+    if count < _FEWEST or float(reduced.std()) < 1e-6:
+        points = np.zeros((count, 2))
+        points[:, : reduced.shape[1]] = reduced[:, :2]
+        settings = "The first two principal coordinates of L2-normalised features: too few different images for t-SNE"
     else:
         near = affinity.PerplexityBasedNN(
             reduced, perplexity=perplexity, metric="cosine", method="exact" if count < 1000 else "annoy",
@@ -50,12 +54,13 @@ def embed(features: Tensor, k: int = 12, seed: int = 0) -> Map:
         )
         layout = layout.optimize(_EARLY, exaggeration=12, momentum=0.5).optimize(_LATE, momentum=0.8)
         points = np.asarray(layout)
+        settings = (
+            f"t-SNE by openTSNE: {reduced.shape[1]} principal coordinates of L2-normalised features, cosine, "
+            f"perplexity {perplexity:g}, PCA initialisation, {_EARLY} iterations at exaggeration 12 and {_LATE} "
+            f"without, seed {seed}"
+        )
     low, high = points.min(axis=0), points.max(axis=0)
     scaled = (points - low) / np.maximum(high - low, 1e-9)
-    settings = (
-        f"t-SNE by openTSNE: {reduced.shape[1]} principal coordinates of L2-normalised features, cosine, perplexity "
-        f"{perplexity:g}, PCA initialisation, {_EARLY} iterations at exaggeration 12 and {_LATE} without, seed {seed}"
-    )
     return Map(scaled.astype(np.float32), neighbors, _clusters(unit, seed), settings)
 
 
@@ -68,7 +73,7 @@ def _principal(unit: Tensor) -> np.ndarray:
 
 def _clusters(unit: Tensor, seed: int) -> np.ndarray:
     """k-means on the sphere."""
-    number = min(_CLUSTERS, len(unit))
+    number = max(1, min(_CLUSTERS, len(unit) // 5))
     means = faiss.Kmeans(unit.shape[1], number, niter=20, seed=seed, spherical=True, min_points_per_centroid=1)
     means.train(unit.numpy())
     found: np.ndarray = means.index.search(unit.numpy(), 1)[1][:, 0]

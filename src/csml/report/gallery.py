@@ -22,18 +22,14 @@ class Tile:
 
 
 def evolution(
-    images: Images, omegas: list[tuple[int, np.ndarray]], anchors: int = 8, epochs: int = 5, columns: int = 6
+    images: Images, omegas: list[tuple[int, np.ndarray]], anchors: int = 8, columns: int = 6
 ) -> list[dict[str, Any]]:
     """Of each anchor its neighbours at several searches: `{"anchor": Tile, "searches": [(epoch, [Tile, …]), …]}`."""
-    if not omegas:
-        return []
-    places = np.unique(np.linspace(0, len(omegas) - 1, min(epochs, len(omegas))).round().astype(int))
-    shown = [omegas[place] for place in places]
     rows = []
     for anchor in one_per_class(images, anchors):
         searches = [
             (epoch, [tile(images, int(id), anchor_label=images.labels[anchor]) for id in indices[anchor][:columns]])
-            for epoch, indices in shown
+            for epoch, indices in omegas
         ]
         rows.append({"anchor": tile(images, anchor), "searches": searches})
     return rows

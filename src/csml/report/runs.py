@@ -1,12 +1,13 @@
 """What run directories hold: settings, metrics, results; which run another one started from."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from csml.config.detection import RANDOM
 from csml.config.run_settings import read_settings
 from csml.errors import CsmlError
 from csml.training.metrics import read_metrics
@@ -32,26 +33,41 @@ class FinishedRun:
     def started_from(self) -> Path | None:
         """The run whose weights it took up."""
         weights = self.settings.get("weights")
-        return Path(weights) if weights else None
+        if not weights or weights == RANDOM:
+            return None
+        path = Path(weights).expanduser().resolve()
+        return path.parent if path.is_file() else path
 
-    def omegas(self) -> list[tuple[int, np.ndarray]]:
-        """Epoch and indices `(N, k)` of every search, the earliest first."""
+    def omegas(self, most: int) -> list[tuple[int, np.ndarray]]:
+        """Epoch and indices `(N, k)` of up to `most` searches, spread over the run, the earliest first."""
+        files = sorted((self.root / "neighbors").glob("epoch-*.npz"))
+        places = np.linspace(0, max(0, len(files) - 1), min(most, len(files))).round().astype(int)
         found = []
-        for file in sorted((self.root / "neighbors").glob("epoch-*.npz")):
+        for file in (files[place] for place in np.unique(places)):
             with np.load(file) as stored:
                 found.append((int(stored["epoch"]), stored["indices"]))
         return found
+
+    def moved_to(self, data: str | None) -> "FinishedRun":
+        """The same run, its images elsewhere."""
+        return self if data is None else replace(self, settings={**self.settings, "data": data})
+
+    def fingerprint(self) -> str | None:
+        """Of the images it learnt from."""
+        file = self.root / "run.json"
+        return json.loads(file.read_text("utf-8")).get("fingerprint") if file.exists() else None
 
 
 def read_runs(paths: list[str]) -> list[FinishedRun]:
     """The runs at `paths`; a directory that only holds runs (of a demo, of an ablation) stands for all of them."""
     roots: list[Path] = []
     for path in paths:
-        root = Path(path).expanduser().absolute()
+        root = Path(path).expanduser().resolve()
         if (root / "config.yaml").exists():
             roots.append(root)
             continue
-        inside = sorted(file.parent for pattern in ("*", "*/*") for file in root.glob(f"{pattern}/config.yaml"))
+        found = {file.parent for pattern in ("*", "*/*") for file in root.glob(f"{pattern}/config.yaml")}
+        inside = sorted(folder for folder in found if folder.parent not in found)  # not the rounds of a mining run
         if not inside:
             raise CsmlError(f"{path} is not a run directory: it has no config.yaml")
         roots += inside
@@ -69,7 +85,10 @@ def _read(root: Path, name: str) -> FinishedRun:
                 results[kind] = json.loads(file.read_text("utf-8"))
             except ValueError as error:
                 raise CsmlError(f"{file} cannot be read ({error}); delete it and judge again") from error
-    return FinishedRun(root, name, _command(settings), settings, read_metrics(root / "metrics.jsonl"), results)
+    metrics = read_metrics(root / "metrics.jsonl")
+    for file in sorted(root.glob("round-*/metrics.jsonl")):  # of mining: the last round
+        metrics = read_metrics(file) or metrics
+    return FinishedRun(root, name, _command(settings), settings, metrics, results)
 
 
 def _command(settings: dict[str, Any]) -> str:

@@ -1,12 +1,17 @@
 """Everything that was measured on some runs: a summary table, and charts of scores and of training."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from csml.report.charts import Chart, Series
 from csml.report.runs import FinishedRun
 
+MOST_CLASSES = 30
+"""That a chart by class shows."""
 _TITLES = {"supervised": "supervised", "finetune": "few labels", "mine": "few labels, mined"}
 
 
@@ -40,10 +45,16 @@ def summary(runs: list[FinishedRun]) -> tuple[list[str], list[dict[str, Any]]]:
         while (start := origin.started_from()) in roots and start not in seen:
             origin = next(other for other in runs if other.root == start)
             seen.add(origin.root)
-        row = rows.setdefault(origin.root, {"name": origin.name, "minutes": _minutes(origin), "scores": {}})
         for task, value in scores_of(run).items():
+            of = (
+                run if task.endswith("-NN") or task.startswith("linear") else origin
+            )  # what judges the run's own network
+            row = rows.setdefault(of.root, {"name": of.name, "minutes": _minutes(of), "scores": {}})
+            if task in row["scores"]:
+                task = f"{task}, {run.name}"
             tasks += [task] if task not in tasks else []
-            row["scores"].setdefault(task, value)
+            row["scores"][task] = value
+        rows.setdefault(origin.root, {"name": origin.name, "minutes": _minutes(origin), "scores": {}})
     return tasks, list(rows.values())
 
 
@@ -71,7 +82,8 @@ _CURVES: tuple[tuple[str, str, str], ...] = (
     ("Top-1 on test images", r"top1", "%"),
     ("Purity of Ω", r"omega/purity", "%"),
     ("Turnover of Ω", r"omega/turnover", "%"),
-    ("Contrastive accuracy", r"accuracy/stage\d|accuracy", "%"),
+    ("Contrastive accuracy", r"accuracy/stage\d", "%"),
+    ("Accuracy on what is learnt", r"accuracy", "%"),
     ("Spread of the embeddings", r"spread/stage\d", ""),
     ("Learning rate", r"lr", ""),
     ("Images per second", r"images_per_second", ""),
@@ -81,6 +93,14 @@ _CURVES: tuple[tuple[str, str, str], ...] = (
 def training_curves(runs: list[FinishedRun]) -> list[Chart]:
     """Loss by query and level for each run, and what else was logged, all runs in one figure."""
     charts = [chart for run in runs if (chart := _losses(run)) is not None]
+    in_epochs = [run for run in runs if run.command != "detect"]
+    detectors = [run for run in runs if run.command == "detect"]
+    charts += _curves(in_epochs, "", "epoch") + _curves(detectors, ", detection", "iteration")
+    return charts
+
+
+def _curves(runs: list[FinishedRun], ending: str, x: str) -> list[Chart]:
+    charts = []
     for title, pattern, unit in _CURVES:
         series = []
         for run in runs:
@@ -91,8 +111,35 @@ def training_curves(runs: list[FinishedRun]) -> list[Chart]:
                     name = f"{run.name} {key.split('/')[-1]}" if "/stage" in key else run.name
                     series.append(Series(name, _times(run), scaled))
         if series:
-            charts.append(Chart(title, "lines", series, x="epoch", y=unit))
+            charts.append(Chart(title + ending, "lines", series, x=x, y=unit))
     return charts
+
+
+def classifier_charts(runs: list[FinishedRun]) -> list[Chart]:
+    """Per-class accuracy and confusions as classifiers wrote them down."""
+    charts = []
+    for run in runs:
+        for kind in _TITLES:
+            result = run.results.get(kind, {})
+            shares = {name: value for name, value in result.get("per_class", {}).items() if value is not None}
+            if not shares:
+                continue
+            order = sorted(shares, key=lambda name: shares[name])[:MOST_CLASSES]
+            series = [Series(run.name, order, [100 * shares[name] for name in order])]
+            charts.append(Chart(f"Accuracy by class of {run.name}, worst first", "bars", series, y="%"))
+            if "confusion" in result:
+                charts.append(confusion_chart(f"Confusions of {run.name}", result["confusion"], result["classes"]))
+    return charts
+
+
+def confusion_chart(title: str, counts: list[list[int]], classes: Sequence[str]) -> Chart:
+    """Rows: what an image is; columns: what it was taken for. Of many classes, those that are confused most."""
+    table = np.array(counts)
+    wrong = table.sum(1) + table.sum(0) - 2 * np.diag(table)
+    kept = np.sort(np.argsort(-wrong, kind="stable")[:MOST_CLASSES])
+    names = [str(classes[place]) for place in kept]
+    rows = [Series(name, [], table[place, kept].tolist()) for name, place in zip(names, kept, strict=True)]
+    return Chart(title, "matrix", rows, x="taken for", y="is", labels=names)
 
 
 def _losses(run: FinishedRun) -> Chart | None:

@@ -20,7 +20,7 @@ from csml.report.runs import FinishedRun
 from csml.training.device import build_fabric
 from csml.weights import load_backbone
 
-_VOTERS, _TEMPERATURE = 20, 0.07
+VOTERS, TEMPERATURE = 20, 0.07
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,6 @@ class Seen:
     images: Images
     labels: np.ndarray
     """int64 `(N,)`, −1 where unknown"""
-    features: torch.Tensor
-    """`(N, C)` of the last stage"""
     map: Map
     tests: Tests | None
 
@@ -57,7 +55,8 @@ class Seen:
 
     def key(self) -> tuple[str, str]:
         """Equal for runs that saw the same pictures."""
-        return self.images.fingerprint(), self.tests.images.fingerprint() if self.tests else ""
+        tests = self.tests.images.fingerprint() if self.tests else ""
+        return f"{self.run.settings['data']} {self.images.fingerprint()}", tests
 
 
 def can_be_seen(run: FinishedRun) -> bool:
@@ -80,10 +79,10 @@ class Opened:
 
 
 def open_seeing(run: FinishedRun) -> Opened:
-    """Network, device and data of a run."""
+    """Network and data of a run, on the device of this machine, which need not be the one it was made on."""
     config = settings_for(ImagesConfig, run, "images.")
     data = open_data(run.settings["data"], config)
-    fabric = build_fabric(settings_for(HardwareConfig, run, "hardware."), data.train, config.workers)
+    fabric = build_fabric(HardwareConfig(), data.train, config.workers)
     return Opened(load_backbone(run.root).to(fabric.device), config, fabric, data)
 
 
@@ -107,8 +106,7 @@ def see(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 0) -> S
                 found.subset(np.flatnonzero(found.good.numpy())),
             )
         tests = _judge(val, found.by_stage, found.labels, learnt.by_stage, learnt.labels)
-    last = learnt.by_stage[4]
-    return Seen(run, images, learnt.labels.numpy(), last, embed(last, seed=seed), tests)
+    return Seen(run, images, learnt.labels.numpy(), embed(learnt.by_stage[4], seed=seed), tests)
 
 
 def settings_for(schema: type[Any], run: FinishedRun, prefix: str) -> Any:
@@ -125,11 +123,11 @@ def _judge(
     train: dict[int, torch.Tensor],
     train_labels: torch.Tensor,
 ) -> Tests:
-    k = min(_VOTERS, len(train_labels))
+    k = min(VOTERS, len(train_labels))
     by_stage = {}
     for stage in STAGES:
         neighbors, similarities = nearest(features[stage], train[stage], k)
-        predicted = vote(neighbors, similarities, train_labels, _TEMPERATURE)
+        predicted = vote(neighbors, similarities, train_labels, TEMPERATURE)
         by_stage[stage] = float((predicted == labels).float().mean())
     return Tests(images, labels.numpy(), neighbors.numpy(), predicted.numpy(), by_stage)
 

@@ -10,7 +10,7 @@ from csml.data.images import Images
 from csml.data.loading import view_batches
 from csml.data.sampling import generator_for, plan_batch
 from csml.views.augment import MEAN, STD
-from csml.views.recipe import crop_specs, make_views
+from csml.views.recipe import SWAPPED, crop_specs, make_views
 
 
 def draw_views(
@@ -33,6 +33,8 @@ def _views_of_one(
     specs, key = crop_specs(config), (config.seed, anchor)
     plan = plan_batch(np.array([anchor]), omega, len(specs), generator_for(*key, 7), config.views.positives)
     (batch,) = view_batches(images, [plan], specs, workers=0)
+    if not batch.size:  # it cannot be read
+        return []
     views = make_views(
         batch.crops, batch.anchors, batch.neighbors, torch.zeros(batch.size, 0, dtype=torch.long),
         config.views, config.augmentation, generator_for(*key, 8), torch.contiguous_format,
@@ -43,7 +45,8 @@ def _views_of_one(
             for number, picture in enumerate(pictures):
                 title = f"{name} {number + 1}" if len(pictures) > 1 else f"{role} {name}"
                 if name.startswith("mixed"):
-                    title = f"{name}, λ = {float(views.weights[name].flatten()[0]):.2f}"
+                    anchor = list(views.keys).index("a" + SWAPPED if name.endswith(SWAPPED) else "a")
+                    title = f"{name}, λ = {float(views.weights[name][anchor].flatten()[0]):.2f}"
                 drawn.append((title, _picture(picture)))
     return drawn
 

@@ -11,29 +11,30 @@ async function start() {
   $("settings").textContent = info.settings;
   $("finetune").textContent = info.finetune;
   $("labelled").textContent = info.labelled;
-  fill($("class"), info.classes);
-  fill($("cluster"), [...new Set(clusters)].sort((a, b) => a - b).map((c) => `cluster ${c + 1}`));
+  fill($("class"), info.classes.map((name, place) => [name, place]));
+  fill($("cluster"), [...new Set(clusters)].sort((a, b) => a - b).map((c) => [`cluster ${c + 1}`, c]));
   [...info.classes, ...info.predicted].filter((name, place, all) => all.indexOf(name) === place).forEach((name) => {
     const option = document.createElement("option"); option.value = name; $("known").append(option);
   });
   if (!info.classes.length) { $("class-filter").hidden = true; $("by").value = "cluster"; $("by").options[0].disabled = true; }
   if (!info.predicted.length) $("entropy-filter").hidden = true;
-  if (!info.predicted.length || !info.classes.length) $("wrong-filter").hidden = true;
-  $("entropy").max = Math.max(0.01, ...[Math.max(...sample(entropies))]);
+  const comparable = info.predicted.some((name) => info.classes.includes(name));
+  if (!comparable) $("wrong-filter").hidden = true;
+  $("entropy").max = entropies.reduce((most, value) => Math.max(most, value), 0.01);
   for (const id of ["by", "class", "cluster", "wrong", "entropy"]) $(id).addEventListener("input", draw);
   $("filters").addEventListener("submit", (event) => event.preventDefault());
   draw();
   $("map").on("plotly_hover", (event) => current(event.points[0].customdata));
   $("map").on("plotly_click", (event) => neighbors(event.points[0].customdata));
-  $("map").on("plotly_selected", (event) => { if (event) select(event.points.map((point) => point.customdata)); });
+  $("map").on("plotly_selected", (event) => { if (event) select(event.points.map((point) => point.customdata), true); });
+  $("map").on("plotly_deselect", () => select([], true));
+  await neighbors(0);
   $("status").textContent = "Click a point to see what is like it; lasso a group to label or export it.";
   document.body.dataset.drawn = "yes";
 }
 
-function sample(values) { return values.length > 1e5 ? values.filter((_, i) => i % 10 === 0) : values; }
-
-function fill(select, names) {
-  names.forEach((name, place) => { const option = new Option(name, place); select.append(option); });
+function fill(select, pairs) {
+  pairs.forEach(([name, value]) => select.append(new Option(name, value)));
 }
 
 function draw() {
@@ -48,16 +49,13 @@ function draw() {
     state.shown.push(row);
   }
   const groups = page.groups(state.shown.map((row) => labels[row]), info.classes, state.shown.map((row) => clusters[row]), by);
-  const traces = groups.map(([name, places], number) => {
-    const rows = places.map((place) => state.shown[place]);
-    return { type: "scattergl", mode: "markers", name, customdata: rows, hoverinfo: "none",
-      x: rows.map((row) => x[row]), y: rows.map((row) => y[row]),
-      marker: { size: info.count > 20000 ? 3 : 5, opacity: 0.75, color: info.colors[number % info.colors.length] } };
-  });
+  const rows = groups.map(([name, places]) => [name, places.map((place) => state.shown[place])]);
+  const traces = page.dots(rows, x, y, info.colors, info.count > 20000 ? 3 : 5);
   const plain = { visible: false };
   const layout = page.layout({ xaxis: { ...plain, range: [-0.02, 1.02] }, yaxis: { ...plain, range: [-0.02, 1.02] },
     margin: { l: 5, r: 5, t: 5, b: 5 }, legend: { orientation: "h", y: 0 }, uirevision: "kept",
-    dragmode: $("mode-lasso").getAttribute("aria-pressed") === "true" ? "lasso" : "pan" });
+    showlegend: traces.length > 1, selections: [],
+    dragmode: $("mode-lasso").getAttribute("aria-pressed") === "true" ? "lasso" : page.mode("pan") });
   Plotly.react($("map"), traces, layout, page.config);
   $("map").dataset.points = state.shown.length;
   $("status").textContent = `${state.shown.length.toLocaleString()} of ${info.count.toLocaleString()} images shown`;
@@ -76,7 +74,7 @@ function describe(row) {
 
 function picture(row, size) {
   const image = document.createElement("img");
-  image.src = `/thumb/${row}`; image.width = image.height = size; image.loading = "lazy";
+  image.src = `/thumb/${row}?${info.key}`; image.width = image.height = size; image.loading = "lazy";
   image.alt = image.title = describe(row);
   return image;
 }
@@ -96,8 +94,11 @@ function current(row) {
 
 async function neighbors(row) {
   current(row);
-  list(await (await fetch(`/api/neighbors/${row}`)).json(), "Nearest:");
+  $("row").value = row + 1;
+  list(await (await fetch(`/api/neighbors/${row}`)).json(), `Nearest to ${info.names[row]}:`);
 }
+
+function step(by) { neighbors(Math.min(info.count, Math.max(1, (parseInt($("row").value, 10) || 1) + by)) - 1); }
 
 function list(pairs, title) {
   const strip = document.createElement("div");
@@ -106,7 +107,7 @@ function list(pairs, title) {
     const button = document.createElement("button");
     button.type = "button"; button.className = "thumb"; button.append(picture(row, 64)); button.dataset.row = row;
     button.title = `${describe(row)}, similarity ${similarity.toFixed(3)}`;
-    button.addEventListener("click", () => neighbors(row));
+    button.addEventListener("click", async () => { await neighbors(row); $("neighbors").querySelector("button").focus(); });
     strip.append(button);
   }
   const all = document.createElement("button");
@@ -115,10 +116,14 @@ function list(pairs, title) {
   $("neighbors").replaceChildren(text(title), strip, all);
 }
 
-function select(rows) {
+function select(rows, instead) {
+  if (instead) state.selected.clear();
   rows.forEach((row) => state.selected.add(row));
   $("selected").textContent = state.selected.size;
+  $("chosen").replaceChildren(...[...state.selected].slice(0, 24).map((row) => picture(row, 40)));
 }
+
+function clear() { select([], true); draw(); }
 
 async function search(file) {
   $("status").textContent = `Searching for what is like ${file.name} …`;
@@ -138,8 +143,8 @@ function setMode(lasso) {
 
 $("mode-pan").addEventListener("click", () => setMode(false));
 $("mode-lasso").addEventListener("click", () => setMode(true));
-$("select-shown").addEventListener("click", () => select(state.shown));
-$("clear").addEventListener("click", () => { state.selected.clear(); select([]); });
+$("select-shown").addEventListener("click", () => select(state.shown, true));
+$("clear").addEventListener("click", clear);
 $("show-all").addEventListener("click", () => { $("filters").reset(); if (!info.classes.length) $("by").value = "cluster"; draw(); });
 $("file").addEventListener("change", () => { if ($("file").files.length) search($("file").files[0]); });
 $("drop").addEventListener("dragover", (event) => event.preventDefault());
@@ -161,8 +166,12 @@ $("give").addEventListener("click", async () => {
   if (!answer.ok) { $("status").textContent = await answer.text(); return; }
   const told = await answer.json();
   $("labelled").textContent = told.labelled;
-  $("status").textContent = `${state.selected.size} images labelled ${label}, in ${told.file}`;
-  state.selected.clear(); select([]);
+  const done = `${state.selected.size} images labelled ${label}, in ${told.file}`;
+  clear();
+  $("status").textContent = done;
 });
+$("previous").addEventListener("click", () => step(-1));
+$("next").addEventListener("click", () => step(1));
+$("row").addEventListener("change", () => step(0));
 page.onTheme(draw);
 start().catch((error) => { $("status").textContent = `Something went wrong: ${error}`; });

@@ -28,13 +28,10 @@ function nameOf(map, row) {
 function drawMap(number) {
   const map = data.maps[number], collection = data.collections[map.collection];
   const root = document.getElementById(`map-${number}`), by = document.getElementById(`by-${number}`).value;
-  const traces = page.groups(collection.labels, collection.classes, map.clusters, by).map(([name, rows], place) => ({
-    type: "scattergl", mode: "markers", name, customdata: rows, hoverinfo: "none",
-    x: rows.map((row) => map.x[row]), y: rows.map((row) => map.y[row]),
-    marker: { size: 5, opacity: 0.8, color: data.colors[place % data.colors.length] },
-  }));
+  const groups = page.groups(collection.labels, collection.classes, map.clusters, by);
+  const traces = page.dots(groups, map.x, map.y, data.colors, 5);
   const plain = { visible: false, fixedrange: false };
-  Plotly.react(root, traces, page.layout({ xaxis: plain, yaxis: plain, dragmode: "pan",
+  Plotly.react(root, traces, page.layout({ xaxis: plain, yaxis: plain, dragmode: page.mode("pan"), showlegend: traces.length > 1,
     margin: { l: 5, r: 5, t: 5, b: 5 }, legend: { orientation: "h", y: 0 } }), page.config);
   if (root.dataset.ready) return;
   root.dataset.ready = "yes";
@@ -55,9 +52,12 @@ function show(number, row, withNeighbors) {
   strip.className = "strip";
   map.neighbors[row].forEach((other) => {
     const button = thumb(map, other, "button", 56 / collection.sheet.side);
-    if (collection.labels[row] >= 0)
-      button.classList.add(collection.labels[other] === collection.labels[row] ? "right" : "wrong");
-    button.addEventListener("click", () => show(number, other, true));
+    if (collection.labels[row] >= 0) {
+      const right = collection.labels[other] === collection.labels[row];
+      button.classList.add(right ? "right" : "wrong");
+      button.setAttribute("aria-label", `${nameOf(map, other)}, ${right ? "same" : "another"} class`);
+    }
+    button.addEventListener("click", () => { show(number, other, true); clicked.querySelector("button")?.focus(); });
     strip.append(button);
   });
   clicked.replaceChildren(caption(`Nearest to ${nameOf(map, row)}:`), strip);
