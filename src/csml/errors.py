@@ -11,3 +11,8 @@ def some(names: Iterable[str], shown: int = 4) -> str:
     """The first of many names, for a message of one line."""
     names = list(names)
     return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what an exception says; its kind, if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

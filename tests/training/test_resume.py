@@ -126,4 +126,5 @@ def test_resuming_a_finished_run_changes_nothing(undisturbed: Path) -> None:
 
 
 def test_old_checkpoints_are_removed(undisturbed: Path) -> None:
-    assert len(list((undisturbed / "checkpoints").iterdir())) == 2
+    assert len(list((undisturbed / "checkpoints").glob("*.pt"))) == 2
+    assert len(list((undisturbed / "checkpoints").iterdir())) == 4  # each with its checksum

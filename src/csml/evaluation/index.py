@@ -15,7 +15,7 @@ from csml.config.schema import ImagesConfig
 from csml.data.cache import atomic_write, cache_key
 from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images
-from csml.errors import CsmlError
+from csml.errors import CsmlError, reason
 from csml.evaluation.features import feature_batches
 from csml.models.backbones import weights_key
 from csml.progress import watched
@@ -53,9 +53,7 @@ def open_index(folder: Path, backbone: ResNet, images: Images, config: ImagesCon
             names = (folder / "names.txt").read_text("utf-8", "surrogateescape").split("\n")
             return SearchIndex(faiss.read_index(str(folder / "index.faiss")), names)
         except (RuntimeError, OSError) as error:
-            raise CsmlError(
-                f"{folder} cannot be read ({str(error).splitlines()[0]}); delete it to make it anew"
-            ) from error
+            raise CsmlError(f"{folder} cannot be read ({reason(error)}); delete it to make it anew") from error
     made = _make(backbone, images, config, fabric)
     with atomic_write(folder / "index.faiss") as temporary:
         faiss.write_index(made.index, str(temporary))

@@ -24,14 +24,17 @@ def detection_sheet(
         min_score: of the detections shown.
         pairs_per_row: in the sheet.
     """
+    pairs = [(_truth(scenes, id), _found(scenes, id, detection, min_score)) for id, detection in found]
+    rows = [pairs[start : start + pairs_per_row] for start in range(0, len(pairs), pairs_per_row)]
+    heights = [max(picture.height for pair in row for picture in pair) + _GAP for row in rows]
     step = _TILE + _GAP
-    rows = -(-len(found) // pairs_per_row)
-    sheet = Image.new("RGB", (pairs_per_row * (2 * step + _GAP), rows * step + _GAP), "white")
-    for number, (id, detection) in enumerate(found):
-        row, column = divmod(number, pairs_per_row)
-        left, top = column * (2 * step + _GAP) + _GAP, row * step + _GAP
-        for place, picture in enumerate((_truth(scenes, id), _found(scenes, id, detection, min_score))):
-            sheet.paste(picture, (left + place * step, top))
+    sheet = Image.new("RGB", (pairs_per_row * (2 * step + _GAP), sum(heights) + _GAP), "white")
+    top = _GAP
+    for row, height in zip(rows, heights, strict=True):
+        for column, pair in enumerate(row):
+            for place, picture in enumerate(pair):
+                sheet.paste(picture, (column * (2 * step + _GAP) + _GAP + place * step, top))
+        top += height
     return sheet
 
 

@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 from csml.config.schema import HardwareConfig
 from csml.data.images import Images
 from csml.data.loading import worker_count
-from csml.errors import CsmlError
+from csml.errors import CsmlError, reason
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """glibc's numbers of the two settings (malloc.h)."""
@@ -41,8 +41,8 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
         try:
             return Fabric(accelerator=accelerator, devices=1, precision=precision)
         except (RuntimeError, ValueError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise CsmlError(f"hardware.accelerator: {accelerator} cannot be used here ({reason}); try cpu") from error
+            why = reason(error)
+            raise CsmlError(f"hardware.accelerator: {accelerator} cannot be used here ({why}); try cpu") from error
 
 
 def keep_freed_memory() -> None:

@@ -23,7 +23,7 @@ from csml.errors import CsmlError
 from csml.program import program
 from csml.progress import progress_bar
 from csml.training.build import Learning, build_optimizer
-from csml.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from csml.training.checkpoint import load_newest, newest_checkpoint, save_checkpoint
 from csml.training.device import build_fabric, memory_format
 from csml.training.interruption import Interrupted, StopSignals
 from csml.training.metrics import EpochMeans, MetricsWriter
@@ -239,11 +239,12 @@ class TrainingLoop(ABC):
         save_checkpoint(self.run.checkpoints, self.state_dict(), self.epoch, self.step, keep=keep)
 
     def resume(self) -> None:
-        """Continue from the newest checkpoint of the run directory."""
-        path = newest_checkpoint(self.run.checkpoints)
-        if path is None:
+        """Continue from the newest whole checkpoint of the run directory."""
+        found = load_newest(self.run.checkpoints)
+        if found is None:
             raise CsmlError(f"{self.run.root} has no checkpoint to resume from; start again with --overwrite")
-        self.load_state_dict(load_checkpoint(path))
+        path, state = found
+        self.load_state_dict(state)
         log.info("resumed from %s", path)
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torchvision.models.resnet import ResNet
 from csml.config.detection import DetectConfig, DetectorConfig
 from csml.config.schema import BackboneConfig, ImagesConfig
 from csml.data.cache import atomic_write
-from csml.errors import CsmlError, some
+from csml.errors import CsmlError, reason, some
 from csml.models.backbones import BACKBONES, ONLY_HERE, build_backbone
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
@@ -129,7 +129,7 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
         with safe_open(file, framework="pt") as opened:
             facts: dict[str, Any] = json.loads((opened.metadata() or {}).get("csml", "{}"))
     except Exception as error:
-        raise CsmlError(f"{file} cannot be read as weights ({str(error).splitlines()[0]})") from error
+        raise CsmlError(f"{file} cannot be read as weights ({reason(error)})") from error
     return facts
 
 

@@ -1,0 +1,140 @@
+"""What may happen to a run and its files: it ends in one line or carries on, and the last good checkpoint loads."""
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import SMALL_RUN, assert_same, csml, noise_photos, wait_for
+from csml.errors import CsmlError
+from csml.training.checkpoint import load_checkpoint, load_newest, save_checkpoint
+from csml.training.metrics import read_metrics
+
+OFTEN = ["--checkpoint.every_steps", "2", "--checkpoint.keep", "3"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three checkpoints."""
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, {"step": step, "weights": torch.full((1000,), float(step))}, 0, step, keep=3)
+    return tmp_path
+
+
+def newest(folder: Path) -> Path:
+    return sorted(folder.glob("*.pt"))[-1]
+
+
+@pytest.mark.parametrize("place", [0.01, 0.3, 0.5, 0.9, 0.999])
+def test_a_flipped_bit_is_noticed_and_the_checkpoint_before_is_taken(folder: Path, place: float) -> None:
+    content = bytearray(newest(folder).read_bytes())
+    content[int(place * len(content))] ^= 0x10
+    newest(folder).write_bytes(content)
+    with pytest.raises(CsmlError, match="is damaged: its checksum is wrong"):
+        load_checkpoint(newest(folder))
+    found = load_newest(folder)
+    assert found is not None and found[1]["step"] == 2
+
+
+@pytest.mark.parametrize("left", [0, 1, 100, 3000])
+def test_a_file_cut_short_is_noticed(folder: Path, left: int) -> None:
+    newest(folder).write_bytes(newest(folder).read_bytes()[:left])
+    for sum_of in folder.glob("*.sum"):  # even without checksums
+        sum_of.unlink()
+    found = load_newest(folder)
+    assert found is not None and found[1]["step"] == 2
+
+
+def test_if_all_are_damaged_the_oldest_is_named(folder: Path) -> None:
+    for path in folder.glob("*.pt"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(CsmlError, match=r"step-000001\.pt"):
+        load_newest(folder)
+
+
+def test_a_failed_save_keeps_what_is_there(folder: Path) -> None:
+    """A file system that takes no more: a limit on the size of files stands in for it."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code = (
+        "import resource, sys, torch; from pathlib import Path; from csml.training.checkpoint import save_checkpoint;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
+        "save_checkpoint(Path(sys.argv[1]), {'weights': torch.zeros(10000)}, 0, 4, keep=3)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=120)
+    assert "cannot be written" in done.stderr and "the ones before it are kept" in done.stderr
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_run_on_a_full_disk_ends_in_one_line_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    whole, full = tmp_path / "whole", tmp_path / "full"
+    assert csml("pretrain", *SMALL_RUN, *OFTEN, "--out", str(whole)).returncode == 0
+    size = max(path.stat().st_size for path in (whole / "checkpoints").glob("*.pt"))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1000, size - 1000))
+
+    command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *OFTEN, "--out", str(full)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, preexec_fn=limit)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    last = sorted((full / "checkpoints").glob("*.pt"))
+    if last:  # those of the first epoch, before there was an Ω to save, were smaller
+        assert load_checkpoint(last[-1])["epoch"] <= 3
+        assert csml("pretrain", "--resume", str(full)).returncode == 0
+    else:
+        assert csml("pretrain", *SMALL_RUN, *OFTEN, "--out", str(full), "--overwrite").returncode == 0
+    states = [load_newest(run / "checkpoints") for run in (whole, full)]
+    assert states[0] is not None and states[1] is not None
+    assert_same(states[0][1]["method"], states[1][1]["method"])
+
+
+def test_a_damaged_checkpoint_costs_steps_but_not_the_run(tmp_path: Path) -> None:
+    whole, damaged = tmp_path / "whole", tmp_path / "damaged"
+    assert csml("pretrain", *SMALL_RUN, *OFTEN, "--out", str(whole)).returncode == 0
+    shutil.copytree(whole, damaged)
+    last = newest(damaged / "checkpoints")
+    last.write_bytes(last.read_bytes()[:-500])
+    done = csml("pretrain", "--resume", str(damaged))
+    assert done.returncode == 0, done.stderr
+    assert "is damaged" in done.stderr and "the one before it is taken" in done.stderr
+    states = [load_newest(run / "checkpoints") for run in (whole, damaged)]
+    assert states[0] is not None and states[1] is not None
+    assert_same(states[0][1]["method"], states[1][1]["method"])
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = csml("pretrain", *SMALL_RUN, "--out", str(tmp_path / "file" / "run"))
+    assert done.returncode == 2
+    assert "out: cannot make" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_files_that_vanish_during_a_run_are_named_and_passed_over(tmp_path: Path) -> None:
+    photos, out = tmp_path / "photos", tmp_path / "run"
+    noise_photos(photos, 200)
+    words = [
+        "--data",
+        str(photos),
+        "--images.workers",
+        "0",
+        "--images.max_failed",
+        "0.1",
+        "--checkpoint.every_steps",
+        "1",
+    ]
+    command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *words, "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_for(process, out / "checkpoints" / "epoch-0000-step-000001.pt")
+    (photos / "07.png").unlink()
+    (photos / "123.png").unlink()
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    assert "skipped, cannot be read: 07.png" in error and "123.png" in error
+    assert read_metrics(out / "metrics.jsonl")[-1]["failed"] == 2
+    assert json.loads((out / "run.json").read_text())["images"] == 200
