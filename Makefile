@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 BENCH := .venv-bench
 
-.PHONY: setup demo test bench
+.PHONY: setup demo test bench soak
 
 setup: $(INSTALLED)
 
@@ -32,3 +32,7 @@ test: setup
 	$(BIN)/mypy
 	@.ci/chromium
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
+
+# Runs are killed at random times, again and again; about a quarter of an hour. KILLS=200 makes it longer.
+soak: setup
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py --kills $(or $(KILLS),50)
