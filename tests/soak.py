@@ -1,7 +1,7 @@
 """`make soak`: runs are killed at random times, again and again, until they are done; nothing may be lost.
 
-Pre-training, fine-tuning and detection take turns. Every run is killed with SIGKILL wherever it is (starting, in a step,
-saving, testing), continued with --resume, and in the end compared with one that nobody disturbed.
+Pre-training, fine-tuning and detection take turns. Every run is killed (SIGKILL) wherever it is, starting, in a step,
+saving or testing, continued with --resume, and in the end compared with one that nobody disturbed.
 """
 
 import argparse
