@@ -16,6 +16,7 @@ COMMANDS = {
     "supervised": ("csml.cli.supervised", "train the same network with labels, for comparison"),
     "embed": ("csml.cli.embed", "write the features of every image to a file"),
     "neighbors": ("csml.cli.neighbors", "find the images of a folder that are most like a given one"),
+    "pack": ("csml.cli.pack", "a folder of images as a few large files, for network disks and object stores"),
     "export": ("csml.cli.export", "write a backbone for torchvision, timm, detectron2, onnx, …"),
     "knn": ("csml.cli.knn", "judge a backbone by its nearest neighbours"),
     "linear": ("csml.cli.linear", "judge a backbone by a linear classifier on its frozen features"),

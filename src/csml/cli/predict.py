@@ -16,7 +16,7 @@ from csml.config.checks import check_images
 from csml.config.detection import ScenesConfig
 from csml.config.schema import HardwareConfig, ImagesConfig
 from csml.data.failures import Failures
-from csml.data.images import FileImages, FolderImages, Images, ListedImages
+from csml.data.images import FolderImages, Images, ListedImages
 from csml.data.index import index_folder
 from csml.data.scenes.repair import unannotated
 from csml.errors import CsmlError
@@ -93,7 +93,9 @@ def _labels(classifier: Classifier, facts: dict[str, Any], config: PredictConfig
             yield id, [row] if good else None
 
 
-def _objects(detector: Detector, facts: dict[str, Any], config: PredictConfig, images: FileImages) -> Told:
+def _objects(
+    detector: Detector, facts: dict[str, Any], config: PredictConfig, images: FolderImages | ListedImages
+) -> Told:
     """One row an object, best first; an image without objects has a row with nothing but its path."""
     paths = {str(images.path(id)): id for id in range(len(images))}
     scenes, bad = unannotated([Path(path) for path in paths])
@@ -121,13 +123,13 @@ def _objects(detector: Detector, facts: dict[str, Any], config: PredictConfig, i
         yield paths[str(scenes.image_ids[number])], None
 
 
-def _sources(names: list[str]) -> list[tuple[FileImages, str]]:
+def _sources(names: list[str]) -> list[tuple[FolderImages | ListedImages, str]]:
     """Folders one by one, each with what leads to its images; single files together."""
     files = [Path(name).expanduser() for name in names]
     missing = [path for path in files if not path.exists()]
     if missing:
         raise CsmlError(f"{missing[0]} is not there; give image files or folders")
-    sources: list[tuple[FileImages, str]] = [
+    sources: list[tuple[FolderImages | ListedImages, str]] = [
         (FolderImages(index_folder(path)), f"{path}/") for path in files if path.is_dir()
     ]
     single = [path for path in files if not path.is_dir()]

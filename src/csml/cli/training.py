@@ -78,7 +78,7 @@ def parse(
     check(config)
     for name in ("data", "weights", "labels", "list"):  # so that the run can be continued and judged from anywhere
         value = getattr(config, name, None)
-        if value is not None and value not in (*NAMED, RANDOM):
+        if value is not None and value not in (*NAMED, RANDOM) and "://" not in value:
             setattr(config, name, str(Path(value).expanduser().absolute()))
     if chosen.resume is not None:
         now = flatten(settings_of(config))

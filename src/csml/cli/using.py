@@ -60,4 +60,4 @@ def all_images(config: SearchingConfig) -> Images:
     root = Path(config.data).expanduser()
     if not root.is_dir():
         raise CsmlError(f"data: there is no folder {root}; give a folder of images or one of {', '.join(NAMED)}")
-    return folder_images(root, config.images, classes=None)[0]
+    return folder_images(root, config.images, classes=None)

@@ -247,8 +247,8 @@ class RunConfig:
     """What every command that trains needs to know."""
 
     data: str = "synthetic"
-    """A folder of images (class folders, flat or nested; train/ and val/ inside are used as such), or
-    synthetic, cifar10, cifar100, stl10."""
+    """A folder of images (class folders, flat or nested; train/ and val/ inside are used as such), a pack of
+    `csml pack`, here or far away (s3://…), or synthetic, cifar10, cifar100, stl10."""
     out: str | None = None
     """Run directory; by default the next free runs/NAME-001."""
     batch_size: int = 1024

@@ -72,7 +72,7 @@ class Picture:
             raise DecodeError(f"{self.path}: {error or type(error).__name__}") from error
 
 
-def read_rgb(path: str | Path) -> Image.Image:
+def read_rgb(path: str | Path | BytesIO) -> Image.Image:
     """The whole file as an RGB picture the right way up; DecodeError if that cannot be."""
     return Picture(path).rgb()
 

@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Protocol
 
@@ -96,10 +97,11 @@ class FileImages(ABC):
     def fingerprint(self) -> str: ...
 
     @abstractmethod
-    def path(self, id: int) -> Path: ...
+    def source(self, id: int) -> Path | BytesIO:
+        """What is decoded: a file, or what is in one."""
 
     def read(self, id: int) -> Image.Image:
-        return read_rgb(self.path(id))
+        return read_rgb(self.source(id))
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
         crops = [np.zeros((len(ids), size, size, 3), np.uint8) for _, size in cuts]
@@ -121,7 +123,7 @@ class FileImages(ABC):
 
     def _open(self, id: int) -> Picture | None:
         try:
-            return Picture(self.path(id))
+            return Picture(self.source(id))
         except DecodeError:
             return None
 
@@ -139,6 +141,9 @@ class FolderImages(FileImages):
 
     def path(self, id: int) -> Path:
         return self.index.path(id)
+
+    def source(self, id: int) -> Path:
+        return self.path(id)
 
     def name(self, id: int) -> str:
         return self.index.name(id)
@@ -162,6 +167,9 @@ class ListedImages(FileImages):
 
     def path(self, id: int) -> Path:
         return self.paths[id]
+
+    def source(self, id: int) -> Path:
+        return self.path(id)
 
     def name(self, id: int) -> str:
         return str(self.paths[id])

@@ -44,22 +44,53 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     if data in ("cifar10", "cifar100"):
         train, val = cifar10() if data == "cifar10" else cifar100()
         return DataSplits(train, train, val)
-    return _open_folder(Path(data).expanduser(), config)
+    if "://" in data or (Path(data).expanduser() / "pack.json").exists():
+        return _open_pack(data, config)
+    root = Path(data).expanduser()
+    parts = open_folders(root, config)
+    notes = tuple(_understood(images.index.root, images) for images in parts.values())
+    return _splits(parts["train"], parts.get("val"), notes)
 
 
-def _open_folder(root: Path, config: ImagesConfig) -> DataSplits:
+def open_folders(root: Path, config: ImagesConfig) -> dict[str, FolderImages]:
+    """`train`, and `val` if there is one: of a folder with such inside, or all of it."""
     if not root.exists():
         raise CsmlError(f"data: there is no folder {root}; give a folder of images or one of {', '.join(NAMED)}")
     if not root.is_dir():
         raise CsmlError(f"data: {root} is a file; give the folder that holds the images")
     train_root, val_root = _split_folders(root)
-    train, note = folder_images(train_root, config, classes=None)
+    train = folder_images(train_root, config, classes=None)
     if val_root is None or not train.classes:
-        return DataSplits(train, *_hold_out(train), (note,))
-    val, val_note = folder_images(val_root, config, classes=train.classes)
+        return {"train": train}
+    return {"train": train, "val": folder_images(val_root, config, classes=train.classes)}
+
+
+def _open_pack(data: str, config: ImagesConfig) -> DataSplits:
+    from csml.data.packed import Pack, PackedImages  # here: pyarrow is not needed for folders
+
+    pack = Pack(data)
+    blind = config.labels == "none"
+    parts = {part: PackedImages(pack, part, unlabeled=blind) for part in pack.index["parts"]}
+    notes = tuple(_understood(f"{data}, {part}", images) for part, images in parts.items())
+    return _splits(parts["train"], parts.get("val"), notes)
+
+
+def _splits(train: Images, val: Images | None, notes: tuple[str, ...]) -> DataSplits:
+    if val is None or not train.classes:
+        return DataSplits(train, *_hold_out(train), notes)
     if not val.classes:
-        return DataSplits(train, *_hold_out(train), (note, f"{val_note}, so a fifth of the training images tests"))
-    return DataSplits(train, train, val, (note, val_note))
+        told = (*notes[:1], f"{notes[1]}, so a fifth of the training images tests")
+        return DataSplits(train, *_hold_out(train), told)
+    return DataSplits(train, train, val, notes)
+
+
+def _understood(place: object, images: Images) -> str:
+    if not images.classes:
+        return f"{place}: {len(images):,} images, no labels"
+    return (
+        f"{place}: {len(images):,} images, {len(images.classes)} classes by folder (if they are none: "
+        "--images.labels none)"
+    )
 
 
 def _split_folders(root: Path) -> tuple[Path, Path | None]:
@@ -75,8 +106,8 @@ def _first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
     return next((root / name for name in names if (root / name).is_dir()), None)
 
 
-def folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | None) -> tuple[FolderImages, str]:
-    """All images below `root` with the labels of its class folders, and how it was understood."""
+def folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | None) -> FolderImages:
+    """All images below `root` with the labels of its class folders."""
     index = index_folder(root)
     if len(index) == 0:
         raise CsmlError(
@@ -85,7 +116,7 @@ def folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | N
     names, labels = _labels_from_folders(index)
     enough = 2 if classes is None else 1  # one folder alone says nothing, unless the training folder has its like
     if config.labels == "none" or (config.labels == "auto" and (labels is None or len(names) < enough)):
-        return FolderImages(index), f"{root}: {len(index):,} images, no labels"
+        return FolderImages(index)
     if labels is None:
         raise CsmlError(f"images.labels: folders needs every image in a class folder, but {root} has some beside them")
     if classes is not None:
@@ -94,8 +125,7 @@ def folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | N
             raise CsmlError(f"data: {root} has the class {unseen[0]!r}, which the training folder does not have")
         labels = np.array([classes.index(name) for name in names], dtype=np.int64)[labels]
         names = classes
-    note = f"{root}: {len(index):,} images, {len(names)} classes by folder (if they are none: --images.labels none)"
-    return FolderImages(index, labels, names), note
+    return FolderImages(index, labels, names)
 
 
 def _labels_from_folders(index: FolderIndex) -> tuple[tuple[str, ...], np.ndarray | None]:
@@ -118,7 +148,7 @@ def _labels_from_folders(index: FolderIndex) -> tuple[tuple[str, ...], np.ndarra
     return tuple(names), labels
 
 
-def _hold_out(images: FolderImages) -> tuple[Images | None, Images | None]:
+def _hold_out(images: Images) -> tuple[Images | None, Images | None]:
     """A fixed fifth of each class for testing; the rest for training on labels."""
     if not images.classes:
         return None, None

@@ -1,0 +1,190 @@
+"""Image files packed into a few large ones with random access by id: Arrow files, memory-mapped, here or far away.
+
+PACK/
+  pack.json                 parts (train, val), classes, and of each shard its rows, size and checksum
+  train-names.arrow         path and label of every image of a part
+  train-00000.arrow, …      the files themselves, one after the other
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+
+from csml.data.cache import atomic_write, cache_dir, cache_key
+from csml.data.images import UNLABELED, FileImages, FolderImages
+from csml.errors import CsmlError, reason
+from csml.progress import watched
+
+INDEX = "pack.json"
+_FORMAT = 1
+_FILES = pa.schema([("content", pa.large_binary())])
+_NAMES = pa.schema([("path", pa.binary()), ("label", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One Arrow file."""
+
+    file: str
+    rows: int
+    size: int
+    checksum: str
+
+
+class Pack:
+    """A folder of shards; one that is far away is fetched, shard by shard, when something in it is asked for.
+
+    Args:
+        place: a folder, or an address that fsspec understands (s3://…, gs://…, https://…, memory://…).
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place.rstrip("/")
+        self.remote = "://" in place
+        self.local = cache_dir() / "packs" / cache_key(self.place) if self.remote else Path(place).expanduser()
+        try:
+            with fsspec.open(f"{self.place}/{INDEX}" if self.remote else str(self.local / INDEX), "rb") as file:
+                self.index: dict[str, Any] = json.loads(file.read())
+        except FileNotFoundError as error:
+            raise CsmlError(f"data: there is no {INDEX} in {place}; csml pack makes one") from error
+        except Exception as error:  # whatever a store far away may raise
+            raise CsmlError(f"data: {place}/{INDEX} cannot be read ({reason(error)})") from error
+        if self.index.get("format") != _FORMAT:
+            raise CsmlError(f"data: {place} is not a pack of this version of csml")
+
+    def shards(self, part: str) -> list[Shard]:
+        return [Shard(**row) for row in self.index["parts"][part]["shards"]]
+
+    def names(self, part: str) -> Shard:
+        return Shard(**self.index["parts"][part]["names"])
+
+    def table(self, shard: Shard, schema: pa.Schema) -> pa.RecordBatch:
+        """The one batch of a shard, memory-mapped and checked once: nothing in it is trusted."""
+        path = self._fetched(shard)
+        try:
+            with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as opened:
+                if opened.schema != schema or opened.num_record_batches != 1:
+                    raise CsmlError(f"data: {path} is not a shard of a pack")
+                batch = opened.get_batch(0)
+                batch.validate(full=True)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CsmlError(f"data: {path} cannot be read ({reason(error)}); pack again") from error
+        if batch.num_rows != shard.rows:
+            raise CsmlError(f"data: {path} holds {batch.num_rows} images instead of {shard.rows}; pack again")
+        return batch
+
+    def _fetched(self, shard: Shard) -> Path:
+        if Path(shard.file).name != shard.file:
+            raise CsmlError(f"data: {self.place}/{INDEX} names a file outside of its folder: {shard.file}")
+        path = self.local / shard.file
+        if self.remote and not path.exists():
+            try:
+                with fsspec.open(f"{self.place}/{shard.file}", "rb") as far, atomic_write(path) as temporary:
+                    digest = _copy(far, temporary)
+                    if digest != shard.checksum:
+                        raise CsmlError(f"data: {self.place}/{shard.file} is damaged: its checksum is wrong")
+            except CsmlError:
+                raise
+            except Exception as error:
+                raise CsmlError(f"data: {self.place}/{shard.file} cannot be fetched ({reason(error)})") from error
+        return path
+
+
+class PackedImages(FileImages):
+    """The images of a part of a pack."""
+
+    def __init__(self, pack: Pack, part: str, unlabeled: bool = False) -> None:
+        self.pack, self.part, self.unlabeled = pack, part, unlabeled
+        self._names = pack.table(pack.names(part), _NAMES)
+        self.shards = pack.shards(part)
+        self.starts = np.concatenate([[0], np.cumsum([shard.rows for shard in self.shards])])
+        self._open_shards: dict[int, pa.RecordBatch] = {}
+        self.classes: tuple[str, ...] = () if unlabeled else tuple(pack.index["parts"][part]["classes"])
+        none = np.full(len(self), UNLABELED, dtype=np.int64)
+        self.labels = self._names["label"].to_numpy().copy() if self.classes else none
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedImages, (self.pack, self.part, self.unlabeled)  # a worker maps the same files
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def name(self, id: int) -> str:
+        return os.fsdecode(self._names["path"][id].as_py())
+
+    def fingerprint(self) -> str:
+        """That of the folder it was packed from: a run goes on whichever of the two it is given."""
+        return str(self.pack.index["parts"][self.part]["fingerprint"])
+
+    def source(self, id: int) -> BytesIO:
+        number = int(np.searchsorted(self.starts, id, side="right")) - 1
+        if number not in self._open_shards:
+            self._open_shards[number] = self.pack.table(self.shards[number], _FILES)
+        return BytesIO(self._open_shards[number]["content"][id - int(self.starts[number])].as_buffer())
+
+
+def write_pack(parts: dict[str, FolderImages], target: Path, shard_bytes: int) -> int:
+    """Pack folders of images; returns the bytes written."""
+    total = 0
+    index: dict[str, Any] = {"format": _FORMAT, "parts": {}}
+    for part, images in parts.items():
+        shards = []
+        groups = list(_groups(images, shard_bytes))
+        for number, ids in enumerate(watched(groups, f"packing {part}", total=len(groups))):
+            file = target / f"{part}-{number:05d}.arrow"
+            contents = [images.path(id).read_bytes() for id in ids]
+            shards.append(_write(file, pa.record_batch([pa.array(contents, pa.large_binary())], schema=_FILES)))
+            total += shards[-1].size
+        paths = [os.fsencode(images.name(id)) for id in range(len(images))]
+        names = pa.record_batch([pa.array(paths, pa.binary()), pa.array(images.labels)], schema=_NAMES)
+        index["parts"][part] = {
+            "fingerprint": images.fingerprint(),
+            "classes": images.classes,
+            "names": vars(_write(target / f"{part}-names.arrow", names)),
+            "shards": [vars(shard) for shard in shards],
+        }
+    with atomic_write(target / INDEX) as temporary:  # written last: a pack with an index is whole
+        temporary.write_text(json.dumps(index, indent=1))
+    return total
+
+
+def _groups(images: FolderImages, shard_bytes: int) -> Iterator[list[int]]:
+    """Ids of consecutive images of about so many bytes."""
+    group: list[int] = []
+    size = 0
+    for id in range(len(images)):
+        group.append(id)
+        size += images.path(id).stat().st_size
+        if size >= shard_bytes:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _write(path: Path, batch: pa.RecordBatch) -> Shard:
+    with atomic_write(path) as temporary:
+        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
+        with temporary.open("rb") as file:
+            checksum = hashlib.file_digest(file, "blake2b").hexdigest()
+        size = temporary.stat().st_size
+    return Shard(path.name, batch.num_rows, size, checksum)
+
+
+def _copy(far: Any, path: Path) -> str:
+    digest = hashlib.blake2b()
+    with path.open("wb") as near:
+        while block := far.read(2**20):
+            digest.update(block)
+            near.write(block)
+    return digest.hexdigest()
