@@ -135,6 +135,12 @@ def test_offsets_that_point_outside_are_refused(tmp_path: Path, pack: Path) -> N
         open_data(str(changed(pack, tmp_path / "bad", tamper)), ImagesConfig()).train.read(0)
 
 
+def test_the_commands_that_look_at_all_images_take_a_pack(pack: Path, small_run: Path, tmp_path: Path) -> None:
+    done = csml("embed", str(small_run), "--data", str(pack), "--output", str(tmp_path / "features.npy"))
+    assert done.returncode == 0, done.stderr
+    assert len(np.load(tmp_path / "features.npy")) == 61
+
+
 def test_what_cannot_be_packed_is_one_line(pack: Path, folder: Path, tmp_path: Path) -> None:
     for words, problem in (
         ([str(tmp_path / "nowhere")], "there is no folder"),

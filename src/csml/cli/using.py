@@ -9,7 +9,7 @@ from csml.config.parsing import SettingsParser
 from csml.config.run_settings import trained_with
 from csml.config.schema import NAMED, HardwareConfig, ImagesConfig
 from csml.data.images import Images
-from csml.data.open import folder_images, open_data
+from csml.data.open import folder_images, is_pack, open_data
 from csml.errors import CsmlError
 
 
@@ -53,9 +53,9 @@ def parse(
 
 
 def all_images(config: SearchingConfig) -> Images:
-    """Every image below a folder, with labels where it consists of class folders; or a named training set."""
+    """Every image below a folder, with labels where it consists of class folders; or a training set."""
     check_images(config.images)
-    if config.data in NAMED:
+    if config.data in NAMED or is_pack(config.data):
         return open_data(config.data, config.images).train
     root = Path(config.data).expanduser()
     if not root.is_dir():

@@ -44,12 +44,17 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     if data in ("cifar10", "cifar100"):
         train, val = cifar10() if data == "cifar10" else cifar100()
         return DataSplits(train, train, val)
-    if "://" in data or (Path(data).expanduser() / "pack.json").exists():
+    if is_pack(data):
         return _open_pack(data, config)
     root = Path(data).expanduser()
     parts = open_folders(root, config)
     notes = tuple(_understood(images.index.root, images) for images in parts.values())
     return _splits(parts["train"], parts.get("val"), notes)
+
+
+def is_pack(data: str) -> bool:
+    """Whether `data` is what `csml pack` made, or an address, which can be nothing else."""
+    return "://" in data or (Path(data).expanduser() / "pack.json").exists()
 
 
 def open_folders(root: Path, config: ImagesConfig) -> dict[str, FolderImages]:
