@@ -235,7 +235,9 @@ def test_the_page_opens_filters_and_finds_a_dropped_image(port: int, explored: E
             list(picture(explored, nasty)),
         )
         page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
-        page.wait_for_selector("#neighbors button.thumb")
+        page.wait_for_function(
+            "document.querySelector('#neighbors .name').textContent.startsWith('Most like dropped.png')"
+        )
         assert page.get_attribute("#neighbors button.thumb >> nth=0", "data-row") == str(nasty)
         assert NASTY in page.locator("#current .name").text_content()  # as text
         assert page.locator('img[src="x"]').count() == 0

@@ -104,7 +104,7 @@ def test_a_non_finite_loss_stops_with_its_cause_and_keeps_the_last_good_checkpoi
         training.fit()
     with pytest.raises(CsmlError, match="a weight became non-finite"):
         training.save()  # a good checkpoint is never replaced by a bad one
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["epoch-0000-step-000000.pt"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("*.pt")] == ["epoch-0000-step-000000.pt"]
 
 
 def test_files_unreadable_in_the_held_out_fifth_are_judged_by_the_whole(tmp_path: Path) -> None:
