@@ -139,7 +139,7 @@ def test_weights_of_another_trainer_and_files_with_workers(tmp_path: Path) -> No
     lists = {"train": {f"{i}": voc_xml(f"{i}", dog) for i in range(6)}, "val": {"v": voc_xml("v", dog)}}
     voc = voc_folder(tmp_path / "voc", lists)
     words = ["--preset", "small-c4", *QUICK, "--data", str(voc), "--train", "train", "--test", "val"]
-    words += ["--scenes.workers", "1", "--scenes.short_sides", "[64]"]
+    words += ["--scenes.workers", "1", "--scenes.short_sides", "[64]", "--checkpoint.keep", "4"]
     start = ["detect", str(tmp_path / "theirs.pth"), *words]
     assert csml(*start, "--out", str(tmp_path / "whole")).returncode == 0
     process = subprocess.Popen([sys.executable, "-m", "csml", *start, "--out", str(tmp_path / "killed")])
