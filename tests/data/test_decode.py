@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from csml.data.decode import DecodeError, Picture, read_rgb, to_rgb
+from csml.data.decode import DecodeError, Picture, to_rgb
+
+
+def read_rgb(path: Path) -> Image.Image:
+    """The whole file."""
+    return Picture(path).rgb()
 
 
 def colour_picture() -> Image.Image:

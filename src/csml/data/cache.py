@@ -39,6 +39,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def checksum(path: Path) -> str:
+    """Of a file, as it is."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
 def save_array(path: Path, array: np.ndarray) -> None:
     """Write a .npy file that can be memory-mapped."""
     with atomic_write(path) as temporary, temporary.open("wb") as file:

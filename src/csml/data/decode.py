@@ -72,11 +72,6 @@ class Picture:
             raise DecodeError(f"{self.path}: {error or type(error).__name__}") from error
 
 
-def read_rgb(path: str | Path | BytesIO) -> Image.Image:
-    """The whole file as an RGB picture the right way up; DecodeError if that cannot be."""
-    return Picture(path).rgb()
-
-
 def to_rgb(image: Image.Image) -> Image.Image:
     """Any Pillow mode to RGB: deep grey is scaled, not cut off; transparency is laid on white."""
     if image.mode == "RGB":

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from csml.data.cache import cache_key
-from csml.data.decode import DecodeError, Picture, read_rgb
+from csml.data.decode import DecodeError, Picture
 from csml.data.index import FolderIndex
 from csml.views.crop import crop_resize
 
@@ -100,8 +100,12 @@ class FileImages(ABC):
     def source(self, id: int) -> Path | BytesIO:
         """What is decoded: a file, or what is in one."""
 
+    def open(self, id: int) -> Picture:
+        """Not decoded yet; DecodeError if it is no picture."""
+        return Picture(self.source(id))
+
     def read(self, id: int) -> Image.Image:
-        return read_rgb(self.source(id))
+        return self.open(id).rgb()
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
         crops = [np.zeros((len(ids), size, size, 3), np.uint8) for _, size in cuts]
@@ -123,7 +127,7 @@ class FileImages(ABC):
 
     def _open(self, id: int) -> Picture | None:
         try:
-            return Picture(self.source(id))
+            return self.open(id)
         except DecodeError:
             return None
 

@@ -19,7 +19,7 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 
-from csml.data.cache import atomic_write, cache_dir, cache_key
+from csml.data.cache import atomic_write, cache_dir, cache_key, checksum
 from csml.data.images import UNLABELED, FileImages, FolderImages
 from csml.errors import CsmlError, reason
 from csml.progress import watched
@@ -175,10 +175,7 @@ def _write(path: Path, batch: pa.RecordBatch) -> Shard:
     with atomic_write(path) as temporary:
         with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
             writer.write_batch(batch)
-        with temporary.open("rb") as file:
-            checksum = hashlib.file_digest(file, "blake2b").hexdigest()
-        size = temporary.stat().st_size
-    return Shard(path.name, batch.num_rows, size, checksum)
+        return Shard(path.name, batch.num_rows, temporary.stat().st_size, checksum(temporary))
 
 
 def _copy(far: Any, path: Path) -> str:

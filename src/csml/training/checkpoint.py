@@ -1,6 +1,5 @@
 """Checkpoints: written atomically with a checksum, pruned, and read without executing anything that is in them."""
 
-import hashlib
 import logging
 import re
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import torch
 
-from csml.data.cache import atomic_write
+from csml.data.cache import atomic_write, checksum
 from csml.errors import CsmlError, reason
 
 log = logging.getLogger("csml")
@@ -23,7 +22,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any], epoch: int, step: int, 
         _sum_of(path).unlink(missing_ok=True)  # of an earlier file of this name, should there be one
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
-            digest = _digest(temporary)
+            digest = checksum(temporary)
         with atomic_write(_sum_of(path)) as temporary:
             temporary.write_text(digest)
     except (OSError, RuntimeError) as error:
@@ -57,18 +56,13 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a state on the CPU; only tensors and plain values are accepted, and only what was written."""
-    if _sum_of(path).exists() and _sum_of(path).read_text() != _digest(path):
+    if _sum_of(path).exists() and _sum_of(path).read_text() != checksum(path):
         raise CsmlError(f"the checkpoint {path} is damaged: its checksum is wrong")
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise CsmlError(f"the checkpoint {path} cannot be read ({reason(error)})") from error
     return state
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def _sum_of(path: Path) -> Path:

@@ -1,6 +1,5 @@
 """Networks in and out of files: ours as safetensors, anyone's checkpoint, without executing pickled code."""
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from torchvision.models.resnet import ResNet
 
 from csml.config.detection import DetectConfig, DetectorConfig
 from csml.config.schema import BackboneConfig, ImagesConfig
-from csml.data.cache import atomic_write
+from csml.data.cache import atomic_write, checksum
 from csml.errors import CsmlError, reason, some
 from csml.models.backbones import BACKBONES, ONLY_HERE, build_backbone
 from csml.models.classifier import Classifier
@@ -135,8 +134,7 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
 def weights_digest(path: str | Path) -> str:
     """A hash of the weight file, which tells results of other weights."""
-    with _file(path, _BACKBONE).open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()[:20]
+    return checksum(_file(path, _BACKBONE))[:20]
 
 
 def _facts(model: BackboneConfig, images: ImagesConfig) -> dict[str, Any]:

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from csml.data.decode import DecodeError
-from csml.data.images import Images, Subset
+from csml.data.images import FileImages, Images, Subset
 from csml.data.loading import loader
 from csml.data.scenes.annotations import Scenes, decode_masks
-from csml.data.scenes.repair import AnnotatedFiles
 from csml.views.crop import resized
 
 Target = dict[str, Tensor]
@@ -105,7 +104,7 @@ def _read(images: Images, id: int, size: tuple[int, int], flip: bool) -> Tensor:
     """uint8 `(3, h, w)`."""
     if isinstance(images, Subset):
         return _read(images.images, int(images.ids[id]), size, flip)
-    if isinstance(images, AnnotatedFiles):  # a JPEG need not be decoded at its full size
+    if isinstance(images, FileImages):  # a JPEG need not be decoded at its full size
         picture = images.open(id)
         decoded = picture.rgb(min(picture.height, picture.width) // (2 * min(size)))
     else:

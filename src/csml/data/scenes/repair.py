@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from pycocotools import mask as rle
 
 from csml.data.cache import atomic_write
@@ -86,11 +85,7 @@ class AnnotatedFiles(ListedImages):
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def open(self, id: int) -> Picture:
-        """Not decoded yet; DecodeError if it is no picture."""
         return Picture(self.path(id), upright=id not in self.as_stored)
-
-    def read(self, id: int) -> Image.Image:
-        return self.open(id).rgb()
 
 
 def assemble(
