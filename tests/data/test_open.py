@@ -37,6 +37,22 @@ def test_class_folders_give_labels_and_a_held_out_fifth_of_each(tmp_path: Path) 
         assert data.val.name(i).startswith(data.val.classes[data.val.labels[i]])
 
 
+def test_a_sample_is_fixed_and_takes_its_share_of_every_class(tmp_path: Path) -> None:
+    for name, count in (("cat", 10), ("dog", 20)):
+        for i in range(count):
+            picture(tmp_path / "train" / name / f"{i}.png")
+        picture(tmp_path / "val" / name / "1.png")
+    whole = open_data(str(tmp_path), ImagesConfig())
+    data = open_data(str(tmp_path), ImagesConfig(sample=12))
+    assert np.bincount(data.train.labels).tolist() == [4, 8]
+    assert data.labeled is data.train
+    assert data.val is not None
+    assert len(data.val) == 2
+    assert data.train.fingerprint() == open_data(str(tmp_path), ImagesConfig(sample=12)).train.fingerprint()
+    assert len({data.train.name(i) for i in range(12)}) == 12
+    assert open_data(str(tmp_path), ImagesConfig(sample=1000)).train.fingerprint() == whole.train.fingerprint()
+
+
 def test_train_and_val_folders_are_used_as_such(tmp_path: Path) -> None:
     for part, names in (("train", ("a", "b", "c")), ("val", ("a", "c"))):
         for name in names:

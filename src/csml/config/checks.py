@@ -139,6 +139,7 @@ def check_images(images: ImagesConfig) -> None:
     _require(0 < images.eval_crop <= 1, "images.eval_crop", f"above 0 and at most 1, not {images.eval_crop:g}")
     _require(0 <= images.max_failed <= 1, "images.max_failed", f"a share between 0 and 1, not {images.max_failed:g}")
     _require(images.workers is None or images.workers >= 0, "images.workers", "0 or more")
+    _require(images.sample is None or images.sample >= 2, "images.sample", "at least 2")
     _require(images.synthetic_train >= 2, "images.synthetic_train", "at least 2")
     _require(images.synthetic_val >= 1, "images.synthetic_val", "at least 1")
     smallest = images.synthetic_size

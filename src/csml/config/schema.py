@@ -19,6 +19,8 @@ class ImagesConfig:
     """Whether the names of the first-level folders are classes. auto: yes if all pictures are one folder deep."""
     max_failed: float = 0.05
     """Share of the files that may fail to decode before the run stops."""
+    sample: int | None = None
+    """Take only so many of the training pictures, always the same ones, evenly from all classes: for quick trials."""
     synthetic_train: int = 6000
     """Number of training pictures when data is `synthetic`."""
     synthetic_val: int = 1000

@@ -1,6 +1,6 @@
 """One `--data` value to a training and a validation set."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,16 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     A folder with train/ and val/ inside is taken as such; of any other labelled folder a fixed fifth of each class is
     held out when a protocol needs a test set (pre-training, which sees no labels, uses all of it).
     """
+    splits = _open_whole(data, config)
+    if config.sample is None:
+        return splits
+    train = _sampled(splits.train, config.sample)
+    labeled = train if splits.labeled is splits.train else splits.labeled and _sampled(splits.labeled, config.sample)
+    note = f"images.sample: {len(train):,} of {len(splits.train):,} images"
+    return replace(splits, train=train, labeled=labeled, notes=(*splits.notes, note))
+
+
+def _open_whole(data: str, config: ImagesConfig) -> DataSplits:
     if data == "synthetic":
         size = config.synthetic_size or config.size
         train, val = synthetic(size, config.synthetic_train, config.synthetic_val)
@@ -151,6 +161,15 @@ def _labels_from_folders(index: FolderIndex) -> tuple[tuple[str, ...], np.ndarra
             previous = folder
         labels[row] = len(names) - 1
     return tuple(names), labels
+
+
+def _sampled(images: Images, count: int) -> Images:
+    """A fixed random `count` of the images, each class's share of them; all, if there are not more."""
+    if count >= len(images):
+        return images
+    order = np.random.default_rng(0).permutation(len(images))
+    grouped = order[np.argsort(images.labels[order], kind="stable")]  # shuffled within each class
+    return Subset(images, np.sort(grouped[np.arange(count) * len(images) // count]))
 
 
 def _hold_out(images: Images) -> tuple[Images | None, Images | None]:
