@@ -157,7 +157,7 @@ def test_keys_come_back_in_the_order_of_their_images() -> None:
     """In eval mode the shuffle of the key batch must leave no trace."""
     ours = method().eval()
     images = csml_views().keys["a"]
-    shuffled = ours.encode_keys(images, generator())
+    shuffled = ours.encode_keys(images, generator(), len(images))
     for stage, expected in ours.key_encoder(images).items():
         torch.testing.assert_close(shuffled[stage], expected)
 

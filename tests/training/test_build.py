@@ -6,7 +6,9 @@ from torch import nn
 
 from csml.cli.pretrain import parse
 from csml.config.schema import OptimizerConfig
+from csml.models.split_batchnorm import SplitBatchNorm2d
 from csml.training.build import build_method, build_optimizer, peak_learning_rate
+from csml.world import World
 
 
 def step_of(kind: str, weight: torch.Tensor, bias: torch.Tensor, gradient: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,8 +55,11 @@ def test_the_learning_rate_is_linear_in_the_batch() -> None:
     assert peak_learning_rate(OptimizerConfig(lr_per_256=0.03), 1024) == pytest.approx(0.12)
 
 
-def test_byol_on_several_processes_shares_batchnorm_statistics() -> None:
-    config, _ = parse(["--preset", "demo-csml-byol"])
-    for processes, shared in ((1, False), (4, True)):
-        kinds = {type(m) for m in build_method(config, 1000, processes).modules() if "BatchNorm" in type(m).__name__}
-        assert (kinds == {nn.SyncBatchNorm}) is shared
+@pytest.mark.parametrize(("processes", "pieces", "splits"), [(1, 1, 8), (2, 1, 4), (2, 2, 2), (16, 1, 1)])
+def test_sub_batches_of_batchnorm_are_as_many_whoever_holds_them(processes: int, pieces: int, splits: int) -> None:
+    words = ["--preset", "demo", "--contrast.bn_splits", "8", "--hardware.accumulate", str(pieces)]
+    method = build_method(parse(words)[0], 1000, World(0, processes))
+    found = {
+        m.splits if isinstance(m, SplitBatchNorm2d) else 1 for m in method.modules() if isinstance(m, nn.BatchNorm2d)
+    }
+    assert found == {splits}

@@ -11,7 +11,7 @@ COMMANDS = {
     "pretrain": ("csml.cli.pretrain", "learn a backbone from a folder of images, labels or not"),
     "finetune": ("csml.cli.finetune", "turn a backbone and a few labels into a classifier"),
     "mine": ("csml.cli.mine", "let the classifier label what it is sure of, and train on that too"),
-    "predict": ("csml.cli.predict", "label images: class, probability, entropy"),
+    "predict": ("csml.cli.predict", "label images, or find the objects on them"),
     "detect": ("csml.cli.detect", "train a detector from a backbone on VOC or COCO annotations, and score it"),
     "supervised": ("csml.cli.supervised", "train the same network with labels, for comparison"),
     "embed": ("csml.cli.embed", "write the features of every image to a file"),

@@ -19,11 +19,11 @@ from csml.config.parsing import SettingsParser
 from csml.config.protocols import KnnConfig
 from csml.config.schema import PretrainConfig
 from csml.data.images import Images
-from csml.data.loading import center_batches
+from csml.data.loading import center_batches, consecutive
 from csml.data.open import DataSplits, open_data
 from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
-from csml.evaluation.knn import knn_accuracy
+from csml.evaluation.knn import knn_predict
 from csml.neighbors import top_k
 from csml.program import program
 from csml.report.contact_sheet import neighbor_sheet
@@ -119,14 +119,15 @@ def _pixel_accuracy(train: Images, val: Images) -> dict[str, float]:
     """kNN on the pixels of centre crops, less their mean over the training images (which makes it stronger)."""
 
     def pixels(images: Images) -> tuple[torch.Tensor, torch.Tensor]:
-        batches = list(center_batches(images, 32, 1.0, batch_size=256, workers=0))
+        batches = list(center_batches(images, 32, 1.0, consecutive(images, 256), workers=0))
         good = torch.cat([batch.good for batch in batches])
         crops = torch.cat([batch.crops for batch in batches])[good]
         return crops.float().flatten(1), torch.from_numpy(images.labels)[good]  # (N, 3·32·32), (N,)
 
     (train_pixels, train_labels), (val_pixels, val_labels) = pixels(train), pixels(val)
     mean = train_pixels.mean(0)
-    return {str(k): knn_accuracy(train_pixels - mean, train_labels, val_pixels - mean, val_labels, k) for k in _KS}
+    right = (knn_predict(train_pixels - mean, train_labels, val_pixels - mean, k) == val_labels for k in _KS)
+    return {str(k): float(share.float().mean()) for k, share in zip(_KS, right, strict=True)}
 
 
 def _introduce(data: DataSplits, config: PretrainConfig) -> None:

@@ -56,6 +56,7 @@ def detect(config: DetectConfig, options: Options | None = None) -> int:
     from csml.models.backbones import build_backbone
     from csml.models.detectors import build_detector
     from csml.training.detection import DetectionTraining
+    from csml.training.launch import join_world
     from csml.weights import load_backbone, network_of
 
     if config.weights is None:
@@ -74,7 +75,7 @@ def detect(config: DetectConfig, options: Options | None = None) -> int:
 
     def make(run: "RunDirectory") -> "TrainingLoop":
         data.repairs.log()
-        if data.repairs.rows:
+        if data.repairs.rows and join_world(config.hardware).first:
             data.repairs.write(run.root / "repairs.csv")
         return DetectionTraining(config, detector, data.train, masks, run)
 
@@ -125,6 +126,8 @@ def _score(loop: "DetectionTraining", data: "SceneSplits") -> None:
         seen.append(scenes.image_ids[id])
         if id % drawn_every == 0 and len(drawn) < _SHEET_IMAGES:
             drawn.append((id, found))
+    if not loop.world.first:
+        return
     with atomic_write(root / "detections.json") as temporary:
         temporary.write_text(json.dumps(results))
     if data.format == "voc":

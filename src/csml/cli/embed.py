@@ -2,6 +2,7 @@
 
 import csv
 import logging
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from csml.models.backbones import stage_channels
 from csml.progress import watched
 from csml.training.device import build_fabric
 from csml.weights import load_backbone
+from csml.world import world_of
 
 log = logging.getLogger("csml")
 
@@ -52,6 +54,9 @@ def run(arguments: list[str]) -> int:
     failures = Failures(images, config.images.max_failed)
     batches = feature_batches(backbone, images, config.images, fabric, (config.stage,), config.batch_size)
     batches = watched(batches, "features", total=-(-len(images) // config.batch_size))
+    if not world_of(fabric).first:  # it has its share of the work, and no file
+        deque(batches, maxlen=0)
+        return 0
     write = _write_npy if path.suffix == ".npy" else _write_parquet
     write(path, _noted(batches, failures), images, config.stage, stage_channels(backbone)[config.stage])
     log.info("%d images, %d of them unreadable (zeros); written to %s", len(images), len(failures.ids), path)
@@ -68,7 +73,7 @@ def _write_npy(path: Path, batches: Iterator[FeatureBatch], images: Images, stag
     with atomic_write(path) as temporary:
         matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, (len(images), channels))
         for batch in batches:
-            matrix[int(batch.ids[0]) : int(batch.ids[-1]) + 1] = batch.by_stage[stage].cpu().numpy()
+            matrix[int(batch.ids[0]) : int(batch.ids[-1]) + 1] = batch.by_stage[stage].numpy()
         matrix.flush()
     with (
         atomic_write(path.with_suffix(".csv")) as temporary,
@@ -97,7 +102,7 @@ def _write_parquet(path: Path, batches: Iterator[FeatureBatch], images: Images, 
     with atomic_write(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         for batch in batches:
             ids = batch.ids.tolist()
-            features = pa.FixedSizeListArray.from_arrays(batch.by_stage[stage].cpu().numpy().ravel(), channels)
+            features = pa.FixedSizeListArray.from_arrays(batch.by_stage[stage].numpy().ravel(), channels)
             names = [images.name(id).encode("utf-8", "replace").decode() for id in ids]
             columns = [pa.array(ids), pa.array(names), pa.array([_label(images, id) for id in ids]), features]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))

@@ -8,9 +8,9 @@ from csml.config.checks import check_knn
 from csml.config.protocols import KnnConfig
 from csml.data.images import Images
 from csml.evaluation.features import extract_features
-from csml.evaluation.knn import vote
-from csml.neighbors import nearest
+from csml.evaluation.knn import knn_accuracy
 from csml.training.device import build_fabric
+from csml.training.launch import join_world
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
@@ -29,6 +29,8 @@ def carry_out(weights: str, config: KnnConfig) -> int:
     check_knn(config)
     train, val = labeled_splits(config)
     result = judge(load_backbone(weights), train, val, config)
+    if not join_world(config.hardware).first:
+        return 0
     path = result_path(weights, config.output, "knn.json")
     write_result(path, weights, config, result)
     for k, accuracy in result["accuracy"].items():
@@ -41,23 +43,18 @@ def judge(backbone: Any, train: Images, val: Images, config: KnnConfig) -> dict[
     """Accuracy of each k; k beyond the number of training images is cut to it."""
     fabric = build_fabric(config.hardware, train, config.images.workers)
     backbone = backbone.to(fabric.device)
-    kept = extract_features(backbone, train, config.images, fabric, (config.stage,), description="training features")
-    test = extract_features(backbone, val, config.images, fabric, (config.stage,), description="test features")
-    device = fabric.device
-    train_features = kept.by_stage[config.stage][kept.good].to(device)
-    test_features = test.by_stage[config.stage][test.good].to(device)
-    train_labels, test_labels = kept.labels[kept.good].to(device), test.labels[test.good].to(device)
-    most = min(max(config.k), len(train_features))
-    indices, similarities = nearest(test_features, train_features, most)  # once for all k
-    accuracy = {}
-    for k in config.k:
-        predicted = vote(indices[:, :k], similarities[:, :k], train_labels, config.temperature)
-        accuracy[str(k)] = float((predicted == test_labels).float().mean())
+    kept, test = (
+        extract_features(
+            backbone, images, config.images, fabric, (config.stage,), description=f"{name} features", only_mine=True
+        )
+        for name, images in (("training", train), ("test", val))
+    )
+    shares, trained_on, tested = knn_accuracy(kept, test, config.stage, config.k, config.temperature, fabric)
     return {
-        "accuracy": accuracy,
+        "accuracy": {str(k): share for k, share in zip(config.k, shares, strict=True)},
         "stage": config.stage,
         "temperature": config.temperature,
-        "trained_on": len(train_labels),
-        "tested": len(test_labels),
-        "failed": int((~kept.good).sum() + (~test.good).sum()),
+        "trained_on": trained_on,
+        "tested": tested,
+        "failed": len(train) + len(val) - trained_on - tested,
     }

@@ -40,6 +40,8 @@ def carry_out(weights: str, config: LinearConfig, resume: Literal["no", "must", 
     except Interrupted as stop:
         log.warning(str(stop))
         return stop.exit_code
+    if not probe.world.first:
+        return 0
     write_result(path, weights, config, result)
     for stage, scores in result["stages"].items():
         print(f"stage {stage}  top-1 {scores['top1']:.1%}  top-5 {scores['top5']:.1%}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from csml.cli.supervised import train_classifier, write_labels
-from csml.cli.training import Options, continue_options, write_config
+from csml.cli.training import Options, begin, continue_options, write_config
 from csml.cli.training import parse as parse_training
 from csml.config.checks import check_mine
 from csml.config.presets import preset_settings
@@ -49,7 +49,7 @@ def mine(config: MineConfig, options: Options | None = None) -> int:
     """Carry out a checked config; returns the exit code."""
     from csml.data.labels import labels_of_run
     from csml.data.open import open_data
-    from csml.training.run_directory import new_run, open_run
+    from csml.training.launch import join_world
     from csml.weights import load_classifier, network_of
 
     options = options or Options()
@@ -63,13 +63,15 @@ def mine(config: MineConfig, options: Options | None = None) -> int:
     if not len(labeled.unlabeled):
         raise CsmlError(f"data: every image in {config.data} has a label, so there is nothing to mine")
     name = f"{Path(config.data).name}-mine"
-    run = open_run(options.resume) if options.resume else new_run(config.out, name, options.overwrite)
-    write_config(run, config)
+    world = join_world(config.hardware)
+    run, _ = begin(world, config.out, options, name)
+    if world.first:
+        write_config(run, config)
     log.info("run directory %s", run.root)
     before = start
     for number in range(1, config.rounds + 1):
         out = run.root / f"round-{number}"
-        if not (out / "mine.json").exists():
+        if not world.told_by_first((out / "mine.json").exists):
             log.info("\nround %d of %d", number, config.rounds)
             classifier, _ = load_classifier(before)
             code = _round(replace(config, out=str(out)), run.root, classifier, labeled)
@@ -77,7 +79,7 @@ def mine(config: MineConfig, options: Options | None = None) -> int:
                 return code
         before = out
     for file in _RESULT:  # so that the whole is a run to be used as any other
-        if (before / file).exists():
+        if world.first and (before / file).exists():
             shutil.copyfile(before / file, run.root / file)
     return 0
 

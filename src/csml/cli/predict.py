@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from csml.models.classifier import Classifier
 from csml.models.detectors import Detector
 from csml.progress import watched
 from csml.training.device import build_fabric
+from csml.training.launch import join_world
 from csml.weights import finds_objects, load_classifier, load_detector
 
 log = logging.getLogger("csml")
@@ -65,7 +66,7 @@ def run(arguments: list[str]) -> int:
     else:
         tell = partial(_labels, *load_classifier(settings.weights), config)
     counted = failed = 0
-    with _table(config.output, columns) as write:
+    with _table(config.output, columns) if join_world(config.hardware).first else nullcontext(_nothing) as write:
         for images, folder in _sources(settings.sources):
             for id, rows in tell(images):
                 path = folder + images.name(id)
@@ -134,6 +135,10 @@ def _sources(names: list[str]) -> list[tuple[FolderImages | ListedImages, str]]:
     ]
     single = [path for path in files if not path.is_dir()]
     return [*sources, (ListedImages(single), "")] if single else sources
+
+
+def _nothing(row: dict[str, Any]) -> None:
+    """Where another process writes."""
 
 
 @contextmanager

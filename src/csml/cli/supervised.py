@@ -81,6 +81,7 @@ def train_classifier(
     `resumes`: the directory to give to --resume, if it is not the run's own; `facts` go into the result file; `save`
     writes what else belongs to the run before it starts.
     """
+    from csml.training.launch import join_world
     from csml.training.run_directory import write_json
     from csml.training.supervised import SupervisedTraining
 
@@ -90,11 +91,12 @@ def train_classifier(
     check_against_data(config, len(labeled.train))
 
     def make(run: "RunDirectory") -> "TrainingLoop":
-        for name, part in (("labels.csv", labeled.train), ("tests.csv", labeled.val)):
-            if part is not None and not (run.root / name).exists():
-                write_labels(run.root / name, part)
-        if save is not None and not options.resume:
-            save(run.root)
+        if join_world(config.hardware).first:
+            for name, part in (("labels.csv", labeled.train), ("tests.csv", labeled.val)):
+                if part is not None and not (run.root / name).exists():
+                    write_labels(run.root / name, part)
+            if save is not None and not options.resume:
+                save(run.root)
         head_lr = None if head_lr_per_256 is None else head_lr_per_256 * config.batch_size / 256
         loop = SupervisedTraining(command, config, classifier, labeled.train, labeled.val, run, head_lr)
         loop.resumes = resumes or run.root
@@ -106,7 +108,8 @@ def train_classifier(
         result |= facts or {}
         if labeled.val is not None:
             result |= {"classes": labeled.train.classes, **loop.test(), "best_top1": loop.best}
-        write_json(loop.run.root / f"{command}.json", result)
+        if loop.world.first:
+            write_json(loop.run.root / f"{command}.json", result)
         log.info(how_to_use(loop.run.root, labeled=True))
 
     return train(config, options, f"{Path(config.data).name}-{command}", labeled.notes, make, finish)

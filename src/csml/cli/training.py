@@ -14,12 +14,13 @@ from csml.config.parsing import SettingsParser
 from csml.config.presets import PRESETS, flatten, preset_settings
 from csml.config.run_settings import first_difference, read_settings, settings_of, trained_with
 from csml.config.schema import NAMED, RunConfig
-from csml.errors import CsmlError
+from csml.errors import CsmlError, reason
 from csml.program import program
 
 if TYPE_CHECKING:  # torch takes seconds to import; a mistake in a setting should not have to wait for it
     from csml.training.loop import TrainingLoop
     from csml.training.run_directory import RunDirectory
+    from csml.world import World
 
 log = logging.getLogger("csml")
 
@@ -106,13 +107,14 @@ def train(
         finish: what is left to do when all epochs are done.
     """
     from csml.training.interruption import Interrupted
-    from csml.training.run_directory import log_to, new_run, open_run, write_facts
+    from csml.training.launch import is_lost, join_world
+    from csml.training.run_directory import log_to, write_facts
 
-    resume = options.resume
-    run = open_run(resume) if resume else new_run(config.out, name, options.overwrite)
-    handler = log_to(run.log)
+    world = join_world(config.hardware)
+    run, resume = begin(world, config.out, options, name)
+    handler = log_to(run.log) if world.first else logging.NullHandler()
     try:
-        if resume is None:
+        if resume is None and world.first:
             write_config(run, config)
         log.info("run directory %s", run.root)
         for note in notes:
@@ -120,7 +122,7 @@ def train(
         loop = make(run)
         if resume:
             loop.resume()
-        else:
+        elif world.first:
             precision = loop.fabric.strategy.precision.precision
             facts = {"images": len(loop.images), "fingerprint": loop.fingerprint}
             write_facts(run, {**facts, "device": str(loop.device), "precision": precision})
@@ -135,6 +137,11 @@ def train(
         raise CsmlError(
             f"batch_size: {config.batch_size} needs more memory than there is; give a smaller one"
         ) from error
+    except RuntimeError as error:
+        if world.size == 1 or not is_lost(error):
+            raise
+        again = f"go on with --resume {shlex.quote(str(run.root))}"
+        raise CsmlError(f"another process of the run is gone ({reason(error)}); {again}") from error
     except OSError as error:
         raise CsmlError(f"{error.filename or run.root}: {error.strerror or error}") from error
     except CsmlError as error:
@@ -143,6 +150,23 @@ def train(
     finally:
         log.removeHandler(handler)
         handler.close()
+
+
+def begin(world: "World", out: str | None, options: Options, name: str) -> "tuple[RunDirectory, Path | None]":
+    """The run directory, made by the first process and told to the others, and it again if it is to be continued."""
+    from csml.training.launch import was_restarted
+    from csml.training.run_directory import RunDirectory, new_run, open_run
+
+    resume = options.resume
+    if was_restarted(world) and out and not resume:
+        options = continue_options(Path(out).expanduser())
+        resume = options.resume
+
+    def made() -> str:
+        return str((open_run(resume) if resume else new_run(out, name, options.overwrite)).root)
+
+    root = Path(world.told_by_first(made))
+    return RunDirectory(root), root if resume else None
 
 
 def continue_options(root: Path) -> Options:

@@ -175,6 +175,8 @@ def check_stages(key: str, stages: tuple[int, ...]) -> None:
 
 def _check_hardware(settings: HardwareConfig) -> None:
     threads = settings.threads
+    _require(settings.devices >= 1, "hardware.devices", f"at least 1, not {settings.devices}")
+    _require(settings.accumulate >= 1, "hardware.accumulate", f"at least 1, not {settings.accumulate}")
     _require(threads is None or threads >= 1, "hardware.threads", f"at least 1, not {threads}")
 
 

@@ -240,6 +240,12 @@ class HardwareConfig:
     compile: bool = False
     """Compile the encoders with torch.compile: about a minute at the start and after a resume, faster steps then.
     Needs a C++ compiler on a CPU."""
+    devices: int = 1
+    """Processes on this machine, one per GPU or group of cores; more than one start themselves through torchrun. Under
+    torchrun or srun those decide. They share the batch: nothing else changes with their number."""
+    accumulate: int = 1
+    """Pieces in which a batch goes through the network, one after the other, before a step is taken. Raise it if the
+    batch needs more memory than there is."""
     threads: int | None = None
     """CPU threads; by default all cores, less one for each worker where the CPU itself trains."""
 

@@ -15,6 +15,7 @@ from csml.data.images import ArrayImages, BoxMaker, Images, source_of
 from csml.data.sampling import BatchPlan
 from csml.views.crop import center_boxes, random_boxes
 from csml.views.recipe import CropSpec
+from csml.world import Part, whole
 
 
 class CropBatch(NamedTuple):
@@ -28,6 +29,8 @@ class CropBatch(NamedTuple):
     """uint8 `(B, 3, S, S)` per CropSpec"""
     failed: list[int]
     """ids of files that did not decode"""
+    part: Part
+    """which rows of the whole batch these are"""
 
     @property
     def size(self) -> int:
@@ -52,12 +55,16 @@ def view_batches(
     return iter(loader(_ViewCutter(images, specs), plans, workers, pin))
 
 
-def center_batches(
-    images: Images, size: int, share: float, batch_size: int, workers: int, pin: bool = False
-) -> Iterator[CenterBatch]:
-    """All images in the order of their ids."""
+def consecutive(images: Images, batch_size: int) -> list[np.ndarray]:
+    """All ids in their order, so many at a time."""
     ids = np.arange(len(images))
-    batches = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
+    return [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
+
+
+def center_batches(
+    images: Images, size: int, share: float, batches: Sequence[np.ndarray], workers: int, pin: bool = False
+) -> Iterator[CenterBatch]:
+    """The images of each batch of ids."""
     return iter(loader(_CenterCutter(images, size, share), batches, workers, pin))
 
 
@@ -116,10 +123,14 @@ class _ViewCutter(Dataset[CropBatch]):
                     ids[lost] = anchors[lost]
                 crops |= theirs
             crops = {spec.name: crops[spec.name] for spec in self.specs}
+        part, rows = plan.part, np.arange(len(anchors))
         if not good.all():
-            keep = torch.from_numpy(good)
-            crops = {name: crop[keep] for name, crop in crops.items()}
-        return CropBatch(torch.from_numpy(anchors[good]), torch.from_numpy(neighbors[:, good]), crops, failed)
+            if len(anchors) == part.total:
+                rows, part = rows[good], whole(int(good.sum()))
+            else:  # the other processes count on as many rows: repeat a good one, or if there is none keep the black
+                rows = np.where(good, rows, np.argmax(good) if good.any() else rows)
+            crops = {name: crop[torch.from_numpy(rows)] for name, crop in crops.items()}
+        return CropBatch(torch.from_numpy(anchors[rows]), torch.from_numpy(neighbors[:, rows]), crops, failed, part)
 
     def _cut(self, ids: np.ndarray, numbers: Tensor, views: Sequence[int]) -> tuple[dict[str, Tensor], np.ndarray]:
         crops, good = self.images.cut(ids, [_random_cut(numbers[v], self.specs[v]) for v in views])

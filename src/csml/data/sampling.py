@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from csml.views.crop import CROP_NUMBERS
+from csml.world import Part, whole
 
 
 class BatchPlan(NamedTuple):
@@ -22,6 +23,12 @@ class BatchPlan(NamedTuple):
     """`(P, B)` ids, the x_p of each anchor"""
     numbers: Tensor
     """`(V, B, CROP_NUMBERS)` uniform, fixing the crops of V views"""
+    part: Part
+    """which rows of the whole batch these are"""
+
+    def only(self, rows: slice, part: Part) -> "BatchPlan":
+        """Some rows of the batch."""
+        return BatchPlan(self.anchors[rows], self.neighbors[:, rows], self.numbers[:, rows], part)
 
 
 def generator_for(*key: int) -> torch.Generator:
@@ -55,7 +62,8 @@ def plan_batch(
     if omega is not None:
         columns = _columns(omega.shape[1], len(anchors), positives, generator).numpy()
         neighbors = omega[anchors, columns]
-    return BatchPlan(anchors, neighbors, torch.rand(views, len(anchors), CROP_NUMBERS, generator=generator))
+    numbers = torch.rand(views, len(anchors), CROP_NUMBERS, generator=generator)
+    return BatchPlan(anchors, neighbors, numbers, whole(len(anchors)))
 
 
 def _columns(k: int, anchors: int, positives: int, generator: torch.Generator) -> Tensor:

@@ -1,6 +1,7 @@
 """A detector over all scenes, and its detections in COCO's standard form."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ from csml.data.failures import Failures
 from csml.data.loading import worker_count
 from csml.data.scenes import Scenes
 from csml.data.scenes.annotations import Rle, encode_masks
-from csml.data.scenes.loading import as_input, plans_in_order, scene_batches
+from csml.data.scenes.loading import ScenePlan, as_input, plans_in_order, scene_batches
 from csml.models.detectors import Detection, Detector
 from csml.progress import watched
+from csml.world import world_of
 
 _PASTED_AT_ONCE = 8
 """Masks of the size of the image that are held at the same time."""
@@ -33,26 +35,35 @@ class Found(NamedTuple):
     """None: the detector makes none"""
 
 
-@torch.no_grad()
 def detect(
     detector: Detector, scenes: Scenes, config: ScenesConfig, batch_size: int, fabric: Fabric, failures: Failures
 ) -> Iterator[tuple[int, Found]]:
     """Ids of scenes and what is found on each; none if it cannot be read."""
     plans = plans_in_order(len(scenes), batch_size, config.test_side)
+    batches = world_of(fabric).in_turn(plans, partial(_detect, detector, scenes, config, fabric))
+    for failed, found in watched(batches, "detecting", total=len(plans)):
+        failures.add(failed)
+        yield from found
+
+
+@torch.no_grad()
+def _detect(
+    detector: Detector, scenes: Scenes, config: ScenesConfig, fabric: Fabric, plans: Sequence[ScenePlan]
+) -> Iterator[tuple[list[int], list[tuple[int, Found]]]]:
     workers = worker_count(scenes.images, config.workers, fabric.device.type)
     pin = fabric.device.type == "cuda"
     batches = scene_batches(scenes, plans, config.max_side, masks=False, workers=workers, pin=pin)
     was_training = detector.training
     detector.eval()
-    for batch in watched(batches, "detecting", total=len(plans)):
-        failures.add(batch.failed)
+    for batch in batches:
         if not batch.images:
+            yield batch.failed, []
             continue
         images, _ = as_input(batch, fabric.device)
         with fabric.autocast():
             detections, seen, _ = detector.look(images)
-        for id, detection, before, size in zip(batch.ids, detections, seen, batch.sizes, strict=True):
-            yield id, _placed(detector, detection, before, size)
+        looked = zip(batch.ids, detections, seen, batch.sizes, strict=True)
+        yield batch.failed, [(id, _placed(detector, found, before, size)) for id, found, before, size in looked]
     detector.train(was_training)
 
 

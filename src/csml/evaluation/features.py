@@ -1,6 +1,7 @@
 """Pooled features of every image of a data set: eval mode, centre crop, no augmentation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +13,16 @@ from torchvision.models.resnet import ResNet
 
 from csml.config.schema import ImagesConfig
 from csml.data.failures import Failures
-from csml.data.images import Images
-from csml.data.loading import center_batches, worker_count
-from csml.models.backbones import FeatureNet
+from csml.data.images import Images, Subset
+from csml.data.loading import center_batches, consecutive, worker_count
+from csml.models.backbones import FeatureNet, stage_channels
 from csml.progress import watched
 from csml.views.augment import normalize
+from csml.world import world_of
 
 
 class Features(NamedTuple):
-    """Features of N images in the order of their ids."""
+    """Features of N consecutive images, as a rule all there are, in the order of their ids."""
 
     by_stage: dict[int, Tensor]
     """`(N, C)` per stage, float32, or L2-normalised float16; zeros where the image could not be read"""
@@ -28,10 +30,18 @@ class Features(NamedTuple):
     """`(N,)` bool: the image could be read"""
     labels: Tensor
     """`(N,)` int64, −1 where unknown"""
+    start: int = 0
+    """id of the first"""
 
     def subset(self, ids: np.ndarray) -> "Features":
-        rows = torch.from_numpy(ids)
+        """Those of the images with the given ids that are here."""
+        here = (ids >= self.start) & (ids < self.start + len(self.good))
+        rows = torch.from_numpy(ids[here] - self.start)
         return Features({s: values[rows] for s, values in self.by_stage.items()}, self.good[rows], self.labels[rows])
+
+    def readable(self, stage: int) -> tuple[Tensor, Tensor]:
+        """Features `(G, C)` and labels `(G,)` of what could be read."""
+        return self.by_stage[stage][self.good], self.labels[self.good]
 
 
 def extract_features(
@@ -44,26 +54,34 @@ def extract_features(
     description: str = "features",
     failures: Failures | None = None,
     unit_halves: bool = False,
+    only_mine: bool = False,
 ) -> Features:
     """Run `backbone` over all images; its mode is left as it was found. Unreadable images are noted in `failures`.
 
-    `unit_halves` keeps L2-normalised rows in float16, half the memory: all that cosine similarity needs.
+    `unit_halves` keeps L2-normalised rows in float16, half the memory: all that cosine similarity needs. Several
+    processes share the work, and then exchange the features; with `only_mine` each keeps its own.
     """
     failures = failures or Failures(images, config.max_failed)
-    stored: dict[int, Tensor] = {}
-    good = torch.zeros(len(images), dtype=torch.bool)
-    batches = feature_batches(backbone, images, config, fabric, stages, batch_size)
-    for batch in watched(batches, description, total=-(-len(images) // batch_size)):
-        failures.add(batch.ids[~batch.good].tolist())
+    world = world_of(fabric)
+    share = world.share(len(images))
+    mine = images if world.size == 1 else Subset(images, np.arange(share.start, share.stop))
+    good, stored = torch.zeros(len(mine), dtype=torch.bool), {}
+    channels = stage_channels(backbone)
+    for stage in stages:
+        kind = torch.float16 if unit_halves else torch.float32
+        stored[stage] = torch.zeros(len(mine), channels[stage], dtype=kind)
+    batches = _feature_batches(backbone, mine, config, fabric, stages, consecutive(mine, batch_size))
+    for batch in watched(batches, description, total=-(-len(mine) // batch_size)):
         rows = slice(int(batch.ids[0]), int(batch.ids[-1]) + 1)
         for stage, features in batch.by_stage.items():
-            if unit_halves:
-                features = F.normalize(features, dim=1).to(torch.float16)
-            if stage not in stored:
-                stored[stage] = torch.zeros(len(images), features.shape[1], dtype=features.dtype)
-            stored[stage][rows] = features.cpu()
+            stored[stage][rows] = F.normalize(features, dim=1) if unit_halves else features  # cast on the way
         good[rows] = batch.good
-    return Features(stored, good, torch.from_numpy(images.labels))
+    labels = torch.from_numpy(images.labels)
+    everywhere = world.gather(good.byte(), len(images)).bool()
+    failures.add((~everywhere).nonzero()[:, 0].tolist())
+    if only_mine:
+        return Features(stored, good, labels[share], share.start)
+    return Features({s: world.gather(values, len(images)) for s, values in stored.items()}, everywhere, labels)
 
 
 class FeatureBatch(NamedTuple):
@@ -72,12 +90,11 @@ class FeatureBatch(NamedTuple):
     ids: Tensor
     """`(B,)`"""
     by_stage: dict[int, Tensor]
-    """`(B, C)` per stage, float32, on the device; zeros where the image could not be read"""
+    """`(B, C)` per stage, float32, on the CPU; zeros where the image could not be read"""
     good: Tensor
     """`(B,)` bool: the image could be read"""
 
 
-@torch.no_grad()
 def feature_batches(
     backbone: ResNet,
     images: Images,
@@ -87,16 +104,31 @@ def feature_batches(
     batch_size: int = 256,
 ) -> Iterator[FeatureBatch]:
     """The same, one batch at a time: nothing is kept, so that there may be any number of images."""
+    return world_of(fabric).in_turn(
+        consecutive(images, batch_size), partial(_feature_batches, backbone, images, config, fabric, stages)
+    )
+
+
+@torch.no_grad()
+def _feature_batches(
+    backbone: ResNet,
+    images: Images,
+    config: ImagesConfig,
+    fabric: Fabric,
+    stages: tuple[int, ...],
+    batches: Sequence[np.ndarray],
+) -> Iterator[FeatureBatch]:
     device = fabric.device
     net = FeatureNet(backbone, stages)
     workers = worker_count(images, config.workers, device.type)
     was_training = backbone.training
     backbone.eval()
-    for batch in center_batches(images, config.size, config.eval_crop, batch_size, workers, pin=device.type == "cuda"):
+    for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
         with fabric.autocast():
             pooled = net(prepare(batch.crops, device))
         good = batch.good[:, None].to(device, non_blocking=True)
-        yield FeatureBatch(batch.ids, {stage: f.float() * good for stage, f in pooled.items()}, batch.good)
+        by_stage = {stage: (features.float() * good).cpu() for stage, features in pooled.items()}
+        yield FeatureBatch(batch.ids, by_stage, batch.good)
     backbone.train(was_training)
 
 

@@ -70,7 +70,7 @@ def _make(backbone: ResNet, images: Images, config: ImagesConfig, fabric: Fabric
     batches = feature_batches(backbone, images, config, fabric, batch_size=_BATCH)
     for batch in watched(batches, "features", total=-(-len(images) // _BATCH)):
         failures.add(batch.ids[~batch.good].tolist())
-        features = F.normalize(batch.by_stage[4], dim=1).cpu().numpy()  # zeros stay zeros: never near anything
+        features = F.normalize(batch.by_stage[4], dim=1).numpy()  # zeros stay zeros: never near anything
         if index is None:
             # Half precision: half the memory, and neighbours differ only where similarities agree to three digits.
             kind = faiss.ScalarQuantizer.QT_fp16

@@ -1,13 +1,21 @@
 """Weighted nearest-neighbour classification (METHOD §9)."""
 
+from collections.abc import Sequence
+
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
+from csml.evaluation.features import Features
+from csml.neighbors.across import search_across
 from csml.neighbors.search import nearest
+from csml.world import world_of
+
+TEMPERATURE = 0.07
 
 
 def knn_predict(
-    train_features: Tensor, train_labels: Tensor, features: Tensor, k: int, temperature: float = 0.07
+    train_features: Tensor, train_labels: Tensor, features: Tensor, k: int, temperature: float = TEMPERATURE
 ) -> Tensor:
     """Predict labels by the vote of the k nearest training images, each weighing exp(cosine / temperature).
 
@@ -37,7 +45,18 @@ def tally(indices: Tensor, similarities: Tensor, labels: Tensor, classes: int, t
     return weights.new_zeros(len(indices), classes).scatter_add_(1, voters.clamp(min=0), weights)
 
 
-def knn_accuracy(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, k: int) -> float:
-    """Share of `test` `(Q, C)` that `knn_predict` labels rightly; k is cut to what there is."""
-    predicted = knn_predict(train, train_labels, test, min(k, len(train)))
-    return float((predicted == test_labels).float().mean())
+def knn_accuracy(
+    train: Features, test: Features, stage: int, ks: Sequence[int], temperature: float, fabric: Fabric
+) -> tuple[list[float], int, int]:
+    """Share of the test images that `knn_predict` labels rightly, for each k, which is cut to what there is.
+
+    `train` and `test` are this process's shares of them. Also returns how many there are of each, of all processes.
+    """
+    world, device = world_of(fabric), fabric.device
+    (kept, labels), (queries, truth) = train.readable(stage), test.readable(stage)
+    labels = torch.cat(list(world.parts(labels.to(device))))  # (N,)
+    tested = sum(world.everyones(len(truth)))
+    most = min(max(ks), len(labels))
+    indices, similarities = search_across(queries.to(device), kept.to(device), most, world)  # (Q, most), once for all k
+    right = [(vote(indices[:, :k], similarities[:, :k], labels, temperature) == truth.to(device)).sum() for k in ks]
+    return (world.sum(torch.stack(right)).double() / max(1, tested)).tolist(), len(labels), tested

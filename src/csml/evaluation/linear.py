@@ -28,11 +28,12 @@ from csml.progress import watched
 from csml.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
 from csml.training.interruption import Interrupted, StopSignals
 from csml.views.recipe import CropSpec
+from csml.world import world_of
 
 log = logging.getLogger("csml")
 
-Batch = tuple[dict[int, Tensor], Tensor]
-"""Features `{stage: (B, C)}` and labels `(B,)`."""
+Batch = tuple[dict[int, Tensor], Tensor, int]
+"""Features `{stage: (B, C)}` and labels `(B,)` of this process's share, and the rows of all."""
 
 
 class LinearProbe:
@@ -66,6 +67,7 @@ class LinearProbe:
             self.heads.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay
         )
         self.epoch = 0
+        self.world = world_of(fabric)
         self.origin = _origin(backbone, config)
         self.labels = torch.from_numpy(train.labels)
         self.cached = None if config.augment else self._features(train)
@@ -73,20 +75,22 @@ class LinearProbe:
 
     def fit(self) -> dict[str, Any]:
         """Train for all epochs and test; the result as written to linear.json."""
-        if self.epoch == 0:
+        if self.epoch == 0 and self.world.first:
             shutil.rmtree(self.checkpoints, ignore_errors=True)  # of other weights or settings
         with StopSignals() as signals:
             while self.epoch < self.config.epochs:
                 loss = self._train_epoch()
                 self.epoch += 1
-                save_checkpoint(self.checkpoints, self.state_dict(), self.epoch, 0, keep=1)
+                if self.world.first:
+                    save_checkpoint(self.checkpoints, self.state_dict(), self.epoch, 0, keep=1)
                 if self.config.augment or self.epoch % 10 == 0 or self.epoch == self.config.epochs:
                     top1 = self.result()["stages"][str(max(self.config.stages))]["top1"]
                     log.info("epoch %d/%d  loss %.3f  top-1 %.1f %%", self.epoch, self.config.epochs, loss, 100 * top1)
-                if signals.caught is not None and self.epoch < self.config.epochs:
-                    message = f"stopped after epoch {self.epoch}"
-                    raise Interrupted(signals.caught, message)
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+                caught = self.world.largest(signals.caught or 0)
+                if caught and self.epoch < self.config.epochs:
+                    raise Interrupted(caught, f"stopped after epoch {self.epoch}")
+        if self.world.first:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
         return self.result()
 
     def _train_epoch(self) -> float:
@@ -94,42 +98,48 @@ class LinearProbe:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * 0.1**drops
         total, seen = torch.zeros((), device=self.fabric.device), 0
-        for features, labels in self._cached_batches() if self.cached is not None else self._augmented_batches():
-            losses = [F.cross_entropy(self.heads[str(stage)](features[stage]), labels) for stage in self.config.stages]
-            torch.stack(losses).sum().backward()
+        for features, labels, rows in self._cached_batches() if self.cached is not None else self._augmented_batches():
+            scores = [self.heads[str(stage)](features[stage]) for stage in self.config.stages]
+            losses = torch.stack([F.cross_entropy(each, labels, reduction="sum") / rows for each in scores])
+            losses.sum().backward()
+            self.world.add_gradients(self.heads)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-            total += losses[-1].detach() * len(labels)
+            total += losses[-1].detach() * rows
             seen += len(labels)
-        return float(total) / max(1, seen)
+        return float(self.world.sum(total)) / max(1, sum(self.world.everyones(seen)))
 
     def _cached_batches(self) -> Iterator[Batch]:
         assert self.cached is not None
         good = self.cached.good.nonzero()[:, 0]
         for rows in epoch_batches(len(good), self.config.batch_size, self.config.seed, self.epoch):
-            ids = good[torch.from_numpy(rows)]
+            ids = good[torch.from_numpy(rows)][self.world.share(len(rows))]
             features = {stage: values[ids].to(self.fabric.device) for stage, values in self.cached.by_stage.items()}
-            yield features, self.labels[ids].to(self.fabric.device)
+            yield features, self.labels[ids].to(self.fabric.device), len(rows)
 
     def _augmented_batches(self) -> Iterator[Batch]:
         config, device = self.config, self.fabric.device
         spec = CropSpec("view", 0, config.images.size, config.crop_scale, (3 / 4, 4 / 3))
         batches = epoch_batches(len(self.train), config.batch_size, config.seed, self.epoch)
         plans = (
-            plan_batch(ids, None, 1, generator_for(config.seed, self.epoch, step)) for step, ids in enumerate(batches)
+            plan_batch(ids, None, 1, generator_for(config.seed, self.epoch, step)).only(rows, part)
+            for step, ids in enumerate(batches)
+            for rows, part in self.world.deal(len(ids), pieces=1)
         )
         workers = worker_count(self.train, config.images.workers, device.type)
         loader = view_batches(self.train, plans, [spec], workers, pin=device.type == "cuda")
         for step, batch in enumerate(watched(loader, f"epoch {self.epoch + 1}/{config.epochs}", total=len(batches))):
             self.failures.add(batch.failed)
-            if not len(batch.anchors):
+            start, total = batch.part.start, batch.part.total
+            if not total:
                 continue
             images = prepare(batch.crops["view"], device)  # (B, 3, S, S)
-            flip = torch.rand(len(images), generator=generator_for(config.seed, self.epoch, step, 1)) < 0.5
+            flip = torch.rand(total, generator=generator_for(config.seed, self.epoch, step, 1)) < 0.5
+            flip = flip[start : start + len(images)]
             images = torch.where(flip.to(device)[:, None, None, None], images.flip(3), images)
             with torch.no_grad(), self.fabric.autocast():
                 features = self.net(images)
-            yield {s: f.float() for s, f in features.items()}, self.labels[batch.anchors].to(device)
+            yield {s: f.float() for s, f in features.items()}, self.labels[batch.anchors].to(device), total
 
     def _features(self, images: Images) -> Features:
         return extract_features(self.backbone, images, self.config.images, self.fabric, self.config.stages)

@@ -1,18 +1,21 @@
 """What a classifier says about images, batch by batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
 from csml.config.schema import ImagesConfig
 from csml.data.images import Images
-from csml.data.loading import center_batches, worker_count
+from csml.data.loading import center_batches, consecutive, worker_count
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import prepare
 from csml.models.classifier import Classifier
+from csml.world import world_of
 
 
 class Predictions(NamedTuple):
@@ -30,15 +33,22 @@ class Predictions(NamedTuple):
     """`(B,)` bool: the image could be read"""
 
 
-@torch.no_grad()
 def predict(
     classifier: Classifier, images: Images, config: ImagesConfig, fabric: Fabric, batch_size: int = 256
 ) -> Iterator[Predictions]:
     """Go through all images in the order of their ids; nothing is kept, so that there may be any number of them."""
+    return world_of(fabric).in_turn(
+        consecutive(images, batch_size), partial(_predict, classifier.to(fabric.device).eval(), images, config, fabric)
+    )
+
+
+@torch.no_grad()
+def _predict(
+    classifier: Classifier, images: Images, config: ImagesConfig, fabric: Fabric, batches: Sequence[np.ndarray]
+) -> Iterator[Predictions]:
     device = fabric.device
-    classifier = classifier.to(device).eval()
     workers = worker_count(images, config.workers, device.type)
-    for batch in center_batches(images, config.size, config.eval_crop, batch_size, workers, pin=device.type == "cuda"):
+    for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
         with fabric.autocast():
             scores = classifier(prepare(batch.crops, device))  # (B, classes)
         shares = scores.double().softmax(dim=1)

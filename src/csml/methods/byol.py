@@ -12,6 +12,7 @@ from csml.methods.queue import EMPTY, KeyQueue
 from csml.models.encoder import Encoder
 from csml.models.heads import mlp
 from csml.views.recipe import Views
+from csml.world import ALONE, World, whole
 
 _RECENT = 1024
 """Keys kept for statistics; they are no negatives."""
@@ -25,8 +26,8 @@ class Byol(Framework):
 
     chance = 2.0  # orthogonal
 
-    def __init__(self, encoder: Encoder, dim: int, config: ByolConfig) -> None:
-        super().__init__(encoder)
+    def __init__(self, encoder: Encoder, dim: int, config: ByolConfig, world: World = ALONE) -> None:
+        super().__init__(encoder, world)
         self.config = config
         hidden = {s: config.predictor_hidden or encoder.hidden[s] for s in encoder.stages}
         self.predictors = nn.ModuleDict({str(s): mlp(dim, hidden[s], dim, norm=True) for s in encoder.stages})
@@ -34,9 +35,11 @@ class Byol(Framework):
 
     def forward(self, views: Views, generator: torch.Generator) -> StepResult:
         """The loss of all query views at all levels."""
-        self.follow(self.momentum())
-        keys = {name: self.encode_keys(images, generator) for name, images in views.keys.items()}
-        positives = {s: torch.stack([k[s] for k in keys.values()]) for s in self.stages}  # {stage: (P, B, D)}
+        part = views.part or whole(len(views.known))
+        if part.first:  # once a step
+            self.follow(self.momentum())
+        keys = {name: self.encode_keys(images, generator, part.together) for name, images in views.keys.items()}
+        positives = {s: self.mine(keys, s) for s in self.stages}  # {stage: (P, B, D)}
 
         terms: dict[tuple[str, int], Tensor] = {}
         metrics: dict[str, Tensor] = {}
@@ -52,7 +55,8 @@ class Byol(Framework):
                     metrics[f"positive/stage{s}"] = result.positive[0].mean()
         loss = total(terms, views.groups, self.config.reduction)
 
-        return StepResult(loss, {"loss": loss.detach(), **metrics}, [(keys["a"], views.key_ids["a"])])
+        fresh = [(keys["a"], self.world.gather(views.key_ids["a"], part.together))]
+        return StepResult(loss, {"loss": loss.detach(), **metrics}, fresh)
 
     def query(self, images: Tensor) -> Embeddings:
         """The predictions, not normalised."""

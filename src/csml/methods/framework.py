@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from csml.models.encoder import Encoder
+from csml.world import ALONE, World
 
 Embeddings = dict[int, Tensor]
 """`{stage: (B, D)}`; keys are L2-normalised."""
@@ -27,6 +28,7 @@ class Framework(nn.Module):
 
     Args:
         encoder: f_q; f_k starts as its copy.
+        world: the processes that share a batch; all of them see all keys.
     """
 
     chance: float
@@ -34,8 +36,9 @@ class Framework(nn.Module):
     progress: float = 0.0
     """share of the run that is done, for what changes over it; set before every step"""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, world: World = ALONE) -> None:
         super().__init__()
+        self.world = world
         self.stages = encoder.stages
         self.query_encoder = encoder  # f_q
         self.key_encoder = copy.deepcopy(encoder).requires_grad_(False)  # f_k
@@ -52,14 +55,22 @@ class Framework(nn.Module):
         return self.query_encoder(images)
 
     @torch.no_grad()
-    def encode_keys(self, images: Tensor, generator: torch.Generator) -> Embeddings:
-        """`(B, 3, S, S)` → `{stage: (B, D)}`; the batch is shuffled on the way so that BatchNorm's sub-batches hold
-        other company for a key than for its query."""
-        shuffle = torch.randperm(len(images), generator=generator)
+    def encode_keys(self, images: Tensor, generator: torch.Generator, total: int) -> Embeddings:
+        """This process's images `(B, 3, S, S)` → the keys of all processes `{stage: (total, D)}`.
+
+        All are shuffled on the way, across processes, so that BatchNorm's sub-batches hold other company for a key
+        than for its query.
+        """
+        shuffle = torch.randperm(total, generator=generator)
         back = shuffle.argsort().to(images.device, non_blocking=True)
-        shuffle = shuffle.to(images.device, non_blocking=True)
+        mine = shuffle[self.world.share(total)].to(images.device, non_blocking=True)
         # The key encoder stays in train mode: its running statistics follow its own batches.
-        return {stage: keys[back] for stage, keys in self.key_encoder(images[shuffle]).items()}
+        keys = self.key_encoder(self.world.gather(images, total)[mine])
+        return {stage: self.world.gather(embeddings, total)[back] for stage, embeddings in keys.items()}
+
+    def mine(self, keys: dict[str, Embeddings], stage: int) -> Tensor:
+        """Of P views' keys of all processes, those of this process's own images at one stage: `(P, B, D)`."""
+        return torch.stack([of_view[stage][self.world.share(len(of_view[stage]))] for of_view in keys.values()])
 
     @torch.no_grad()
     def follow(self, momentum: float) -> None:

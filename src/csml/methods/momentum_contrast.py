@@ -12,25 +12,30 @@ from csml.methods.queue import KeyQueue
 from csml.models.encoder import Encoder
 from csml.models.split_batchnorm import split_batchnorm
 from csml.views.recipe import Views
+from csml.world import ALONE, World, whole
 
 
 class MomentumContrast(Framework):
     """MoCo's two encoders and queue. MoCo v2 and CsMl differ only in the views and stages they are given."""
 
-    def __init__(self, encoder: Encoder, queue_length: int, dim: int, config: ContrastConfig) -> None:
+    def __init__(
+        self, encoder: Encoder, queue_length: int, dim: int, config: ContrastConfig, world: World = ALONE
+    ) -> None:
         if config.bn_splits > 1:
             split_batchnorm(encoder, config.bn_splits)
-        super().__init__(encoder)
+        super().__init__(encoder, world)
         self.config = config
         self.queue = KeyQueue(encoder.stages, queue_length, dim)
         self.chance = math.log(1 + queue_length)
 
     def forward(self, views: Views, generator: torch.Generator) -> StepResult:
         """The loss of all query views at all levels."""
-        self.follow(self.config.momentum)
-        keys = {name: self.encode_keys(images, generator) for name, images in views.keys.items()}
+        part = views.part or whole(len(views.known))
+        if part.first:  # once a step
+            self.follow(self.config.momentum)
+        keys = {name: self.encode_keys(images, generator, part.together) for name, images in views.keys.items()}
         known = self.queue.holds(views.known) if self.config.mask_known else None  # (B, N)
-        positives = {s: torch.stack([k[s] for k in keys.values()]) for s in self.stages}  # {stage: (P, B, D)}
+        positives = {s: self.mine(keys, s) for s in self.stages}  # {stage: (P, B, D)}
         negatives = {s: self.queue.keys(s) for s in self.stages}  # {stage: (N, D)}
 
         tau, chunk = self.config.temperature, self.config.loss_chunk
@@ -54,7 +59,7 @@ class MomentumContrast(Framework):
         loss = total(terms, views.groups, self.config.reduction)
 
         names = list(keys) if self.config.enqueue == "all" else ["a"]
-        fresh = [(keys[name], views.key_ids[name]) for name in names]
+        fresh = [(keys[name], self.world.gather(views.key_ids[name], part.together)) for name in names]
         return StepResult(loss, {"loss": loss.detach(), **metrics}, fresh)
 
     def after_backward(self, result: StepResult) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from csml.data.cache import atomic_write
 from csml.errors import CsmlError
-from csml.neighbors.search import top_k
+from csml.neighbors.across import search_across
+from csml.world import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,24 @@ class Omega:
     """epochs of training behind it"""
 
 
-def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: float) -> Omega:
-    """Neighbours among the images that could be read: features `(N, C)` on any device, good `(N,)` on the CPU."""
-    ids = good.nonzero()[:, 0]  # (G,)
+def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: float, world: World = ALONE) -> Omega:
+    """Neighbours among the images that could be read.
+
+    features `(n, C)` on any device and good `(n,)` on the CPU are of this process's share of N images.
+    """
+    start, total = sum(world.everyones(len(good))[: world.rank]), sum(world.everyones(len(good)))
+    rows = good.nonzero()[:, 0]  # (g,)
+    ids = torch.cat(list(world.parts(rows.to(features.device) + start))).cpu()  # (G,), of all processes
     if k >= len(ids):
         raise CsmlError(f"neighbors.k: less than the {len(ids)} images that can be read, not {k}")
-    readable = features if len(ids) == len(features) else features[ids.to(features.device)]  # a copy only if it must be
-    found, similarity = (result.cpu() for result in top_k(readable, k, recall))
-    indices = torch.arange(len(good))[:, None].repeat(1, k)
-    similarities = torch.ones(len(good), k)
-    indices[ids], similarities[ids] = ids[found], similarity
-    return Omega(indices.numpy(), similarities.numpy(), epoch)
+    readable = features if len(rows) == len(good) else features[rows.to(features.device)]  # a copy only if it must be
+    before = sum(world.everyones(len(rows))[: world.rank])
+    own = torch.arange(before, before + len(rows), device=features.device)
+    found, similarity = search_across(readable, readable, k, world, recall, own)  # (g, k), (g, k)
+    indices = torch.arange(start, start + len(good), device=features.device)[:, None].repeat(1, k)
+    similarities = torch.ones(len(good), k, device=features.device)
+    indices[rows], similarities[rows] = ids.to(found.device)[found], similarity
+    return Omega(world.gather(indices, total).cpu().numpy(), world.gather(similarities, total).cpu().numpy(), epoch)
 
 
 def purity(indices: np.ndarray, labels: np.ndarray) -> float | None:

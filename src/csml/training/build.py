@@ -1,6 +1,7 @@
 """From the config to the modules of a run."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,12 +11,13 @@ from csml.config.schema import OptimizerConfig, PretrainConfig
 from csml.methods import Byol, Framework, MomentumContrast
 from csml.models.backbones import build_backbone
 from csml.models.encoder import Encoder
+from csml.world import ALONE, World
 
 _LONGEST_QUEUE = 65_536
 _SHORTEST_QUEUE = 256
 
 
-def build_method(config: PretrainConfig, images: int, processes: int = 1) -> Framework:
+def build_method(config: PretrainConfig, images: int, world: World = ALONE) -> Framework:
     """The framework with freshly initialised weights, the same for the same seed."""
     model, byol = config.model, config.framework == "byol"
     with torch.random.fork_rng(devices=[]):
@@ -23,10 +25,11 @@ def build_method(config: PretrainConfig, images: int, processes: int = 1) -> Fra
         backbone = build_backbone(model.backbone, model.small_images)
         encoder = Encoder(backbone, model.stages, model.dim, model.hidden, model.narrowing, norm=byol)
         if byol:
-            method = Byol(encoder, model.dim, config.byol)
-            # Without negatives BatchNorm leaks nothing; BYOL wants its statistics from the whole batch.
-            return nn.SyncBatchNorm.convert_sync_batchnorm(method) if processes > 1 else method
-        return MomentumContrast(encoder, queue_length(config, images), model.dim, config.contrast)
+            return Byol(encoder, model.dim, config.byol, world)
+        # Every process, and every piece of a batch, is a sub-batch of its own already.
+        splits = max(1, config.contrast.bn_splits // (world.size * config.hardware.accumulate))
+        contrast = replace(config.contrast, bn_splits=splits)
+        return MomentumContrast(encoder, queue_length(config, images), model.dim, contrast, world)
 
 
 def queue_length(config: PretrainConfig, images: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from csml.config.schema import TrainingConfig
 from csml.data.images import Images
 from csml.data.loading import CropBatch, view_batches
-from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
+from csml.data.sampling import BatchPlan, epoch_batches, generator_for, plan_batch, steps_per_epoch
 from csml.training.loop import TrainingLoop
 from csml.training.run_directory import RunDirectory
 from csml.training.schedule import Timetable
@@ -34,11 +34,14 @@ class CropLoop(TrainingLoop):
         config, specs = self._training, self.crops()
         batches = epoch_batches(len(self.images), config.batch_size, config.seed, self.epoch)
         omega, positives = self.omega()
-        plans = (
-            plan_batch(batches[step], omega, len(specs), generator_for(config.seed, self.epoch, step, 0), positives)
-            for step in range(self.step, len(batches))
-        )
-        return view_batches(self.images, plans, specs, self.workers, pin=self.device.type == "cuda")
+
+        def plans() -> Iterator[BatchPlan]:
+            for step in range(self.step, len(batches)):
+                numbers = generator_for(config.seed, self.epoch, step, 0)
+                plan = plan_batch(batches[step], omega, len(specs), numbers, positives)
+                yield from (plan.only(rows, part) for rows, part in self.deal(len(batches[step])))
+
+        return view_batches(self.images, plans(), specs, self.workers, pin=self.device.type == "cuda")
 
 
 def timetable_of(config: TrainingConfig, images: int) -> Timetable:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from csml.config.detection import DetectConfig
 from csml.config.schema import OptimizerConfig
@@ -13,6 +13,7 @@ from csml.data.scenes import Scenes
 from csml.data.scenes.loading import SceneBatch, as_input, scene_batches
 from csml.data.scenes.sampling import training_plans
 from csml.models.detectors import Detector, Truth
+from csml.models.sync_batchnorm import synchronised
 from csml.training.loop import TrainingLoop
 from csml.training.run_directory import RunDirectory
 from csml.training.schedule import Timetable
@@ -49,8 +50,7 @@ class DetectionTraining(TrainingLoop):
         self.fingerprint = scenes.fingerprint()
         self.failures.option = "--scenes.max_failed"
         self.config, self.scenes, self.masks = config, scenes, masks
-        if self.fabric.world_size > 1:
-            detector = nn.SyncBatchNorm.convert_sync_batchnorm(detector)
+        synchronised(detector, self.world, self.device)
         self.detector = detector.train()
         lr = schedule.lr_per_16 * config.batch_size / _REFERENCE_BATCH
         optimizer = OptimizerConfig(momentum=schedule.momentum, weight_decay=schedule.weight_decay)
@@ -61,9 +61,13 @@ class DetectionTraining(TrainingLoop):
         end = min(done + self.timetable.per_epoch, self.timetable.steps)
         sizes = self.scenes.annotations.sizes
         plans = training_plans(sizes, config.scenes, config.batch_size, config.seed, start=done + self.step)
-        plans = itertools.islice(plans, end - done - self.step)
+        mine = (
+            plan.only(rows, part)
+            for plan in itertools.islice(plans, end - done - self.step)
+            for rows, part in self.deal(len(plan.ids))
+        )
         pin = self.device.type == "cuda"
-        return scene_batches(self.scenes, plans, config.scenes.max_side, self.masks, self.workers, pin)
+        return scene_batches(self.scenes, mine, config.scenes.max_side, self.masks, self.workers, pin)
 
     def train_step(self, batch: SceneBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         images, targets = as_input(batch, self.device)

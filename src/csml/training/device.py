@@ -5,14 +5,17 @@ import os
 import platform
 import sys
 import warnings
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 from csml.config.schema import HardwareConfig
 from csml.data.images import Images
 from csml.data.loading import worker_count
 from csml.errors import CsmlError, reason
+from csml.training.launch import PATIENCE, cores_each, join_world
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """glibc's numbers of the two settings (malloc.h)."""
@@ -24,6 +27,7 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
     Where the CPU trains, its threads leave a core to each worker that decodes `images`: a busy worker beside as many
     threads as cores makes a step several times slower.
     """
+    join_world(config)
     accelerator = config.accelerator
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,14 +36,23 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     elif accelerator == "cpu" and (busy := worker_count(images, workers, accelerator)):
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) - busy))
+        torch.set_num_threads(max(1, cores_each(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) - busy))
     precision = config.precision
     if precision == "auto":
         precision = "bf16-mixed" if _computes_bf16(accelerator) else "32-true"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
         try:
-            return Fabric(accelerator=accelerator, devices=1, precision=precision)
+            if os.environ.get("WORLD_SIZE", "1") == "1":
+                return Fabric(accelerator=accelerator, devices=1, precision=precision)
+            strategy = DDPStrategy(broadcast_buffers=False, timeout=timedelta(seconds=PATIENCE))
+            local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+            nodes = max(1, int(os.environ["WORLD_SIZE"]) // local)
+            fabric = Fabric(
+                accelerator=accelerator, strategy=strategy, devices=local, num_nodes=nodes, precision=precision
+            )
+            fabric.launch()
+            return fabric
         except (RuntimeError, ValueError, TypeError) as error:
             why = reason(error)
             raise CsmlError(f"hardware.accelerator: {accelerator} cannot be used here ({why}); try cpu") from error

@@ -29,6 +29,7 @@ from csml.training.interruption import Interrupted, StopSignals
 from csml.training.metrics import EpochMeans, MetricsWriter
 from csml.training.run_directory import RunDirectory
 from csml.training.schedule import Timetable
+from csml.world import Part, put_statistics, statistics, world_of
 
 log = logging.getLogger("csml")
 
@@ -46,6 +47,10 @@ class Batch(Protocol):
     @property
     def failed(self) -> list[int]:
         """ids of files that did not decode"""
+
+    @property
+    def part(self) -> Part:
+        """which rows of the whole batch these are"""
 
 
 class TrainingLoop(ABC):
@@ -81,6 +86,7 @@ class TrainingLoop(ABC):
         """the directory that --resume takes"""
         self.fabric = build_fabric(config.hardware, images, workers)
         self.device = self.fabric.device
+        self.world = world_of(self.fabric)
         self.workers = worker_count(images, workers, self.device.type)
         self.fingerprint = images.fingerprint()
         self.failures = Failures(images, max_failed)
@@ -98,8 +104,8 @@ class TrainingLoop(ABC):
         `parts`: parameters with their peak learning rates.
         """
         self.network = network.to(memory_format=memory_format(self.settings.hardware))
-        wrapped, self.optimizer = self.fabric.setup(self.network, build_optimizer(parts, optimizer))
-        return wrapped
+        self.wrapped, self.optimizer = self.fabric.setup(self.network, build_optimizer(parts, optimizer))
+        return self.wrapped
 
     # ------------------------------------------------------------------------------- what a subclass is made of
 
@@ -112,7 +118,7 @@ class TrainingLoop(ABC):
         """Loss and metrics of a batch, not yet differentiated."""
 
     def after_backward(self) -> None:  # noqa: B027
-        """Before the optimizer's step."""
+        """Once all gradients of a batch are there, before the optimizer's step."""
 
     def before_epoch(self) -> None:  # noqa: B027
         """Also called when an epoch is continued in its middle."""
@@ -131,23 +137,26 @@ class TrainingLoop(ABC):
         """Train until all epochs are done; returns the last record of metrics."""
         settings, record = self.settings, {}
         board = self.run.tensorboard if settings.monitor.tensorboard else None
-        writer = MetricsWriter(self.run.metrics, board, self.epoch)
+        writer = MetricsWriter(self.run.metrics, board, self.epoch) if self.world.first else None
         with StopSignals() as signals:
             while self.epoch < self.timetable.epochs:
                 self.before_epoch()
                 self.train_epoch(signals)
                 self._require_finite_weights()
+                self.world.average_statistics(self.network)
                 record = self._record()
                 self.epoch, self.step = self.epoch + 1, 0
                 self.means, self.seconds, self.waited = EpochMeans(), 0.0, 0.0
                 line = self.close_epoch(record)
-                self.save_weights()
-                writer.write(record)  # after the weights: who finds the last record finds its weights
-                log.info(line + (f"  {record['failed']} unreadable" if record["failed"] else ""))
+                if writer is not None:
+                    self.save_weights()
+                    writer.write(record)  # after the weights: who finds the last record finds its weights
+                    log.info(line + (f"  {record['failed']} unreadable" if record["failed"] else ""))
                 if self.epoch % settings.checkpoint.every_epochs == 0 or self.epoch == self.timetable.epochs:
                     self.save()
                 self._stop_if_asked(signals)
-        writer.close()
+        if writer is not None:
+            writer.close()
         return record
 
     def train_epoch(self, signals: StopSignals) -> None:
@@ -161,8 +170,10 @@ class TrainingLoop(ABC):
             for batch in self.batches():
                 arrived = time.monotonic()
                 self.failures.add(batch.failed)
-                if batch.size >= self.smallest_batch:
+                if batch.part.together // self.world.size >= self.smallest_batch:  # alike in all processes
                     self._step(batch)
+                if not batch.part.last:
+                    continue
                 self.step += 1
                 now = time.monotonic()
                 self.waited += arrived - asked
@@ -175,15 +186,27 @@ class TrainingLoop(ABC):
                     self._stop_if_asked(signals)
                 asked = time.monotonic()
 
+    def deal(self, rows: int) -> Iterator[tuple[slice, Part]]:
+        """This process's rows of each piece of a batch; one piece, if several would be too small."""
+        pieces = self.settings.hardware.accumulate
+        enough = rows // (pieces * self.world.size) >= self.smallest_batch
+        return self.world.deal(rows, pieces if enough else 1)
+
     def _step(self, batch: Batch) -> None:
-        self.set_schedules(self._steps_done())
-        loss, metrics = self.train_step(batch, generator_for(self.settings.seed, self.epoch, self.step, 1))
-        self._check_finite(loss, metrics)
-        self.fabric.backward(loss)
-        self.after_backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        """Add the gradient of a piece; after the last piece of a batch, step."""
+        part = batch.part
+        if part.first:
+            self.set_schedules(self._steps_done())
+        with self.fabric.no_backward_sync(self.wrapped, enabled=not part.last):
+            loss, metrics = self.train_step(batch, generator_for(self.settings.seed, self.epoch, self.step, 1))
+            self._check_finite(loss, metrics)
+            # Gradients are averaged over processes; where their shares are uneven, by rows all the same.
+            self.fabric.backward(loss * (batch.size * self.world.size / part.total))
         self.means.add(metrics, batch.size)
+        if part.last:
+            self.after_backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
 
     def set_schedules(self, done: int) -> None:
         """Whatever changes over the run, before the step after `done` others."""
@@ -198,15 +221,21 @@ class TrainingLoop(ABC):
         return self.epoch * self.timetable.per_epoch + self.step
 
     def _record(self) -> dict[str, Any]:
+        means = self.means.over(self.world)
+        self.failures.add(self._failed())
         return {
             "epoch": self.epoch + 1,
-            **self.means.means(),
+            **means.means(),
             "lr": self.optimizer.param_groups[0]["lr"],
-            "images_per_second": self.means.anchors / max(1e-9, self.seconds),
+            "images_per_second": means.anchors / max(1e-9, self.seconds),
             "data_wait": self.waited / max(1e-9, self.seconds),
             "seconds": self.seconds,
             "failed": len(self.failures.ids),
         }
+
+    def _failed(self) -> list[int]:
+        """What any process could not read."""
+        return sorted(set().union(*self.world.everyones(self.failures.ids)))
 
     # ------------------------------------------------------------------------------------- non-finite numbers
 
@@ -236,7 +265,10 @@ class TrainingLoop(ABC):
     def save(self) -> None:
         self._require_finite_weights()
         keep = self.settings.checkpoint.keep
-        save_checkpoint(self.run.checkpoints, self.state_dict(), self.epoch, self.step, keep=keep)
+        state = self.state_dict()
+        if self.world.first:
+            save_checkpoint(self.run.checkpoints, state, self.epoch, self.step, keep=keep)
+        self.world.wait()
 
     def resume(self) -> None:
         """Continue from the newest whole checkpoint of the run directory."""
@@ -255,10 +287,12 @@ class TrainingLoop(ABC):
             "method": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
-            "means": self.means.state_dict(),
+            "means": self.means.over(self.world).state_dict(),
             "seconds": self.seconds,
             "waited": self.waited,
-            "failed": sorted(self.failures.ids),
+            "failed": self._failed(),
+            # Of every process: between two epochs they differ.
+            "statistics": self.world.everyones(statistics(self.network).cpu()) if self.world.size > 1 else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -268,7 +302,11 @@ class TrainingLoop(ABC):
         self.network.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])
-        self.means.load_state_dict(state["means"], self.device)
+        if state["statistics"] is not None:
+            theirs, same = state["statistics"], len(state["statistics"]) == self.world.size
+            put_statistics(self.network, theirs[self.world.rank] if same else torch.stack(theirs).mean(0))
+        if self.world.first:  # they are of all processes
+            self.means.load_state_dict(state["means"], self.device)
         self.seconds, self.waited = state["seconds"], state["waited"]
         self.failures.ids = set(state["failed"])
 
@@ -278,8 +316,9 @@ class TrainingLoop(ABC):
         return by_steps or seconds > 60 * settings.every_minutes
 
     def _stop_if_asked(self, signals: StopSignals) -> None:
-        if signals.caught is None or self.epoch == self.timetable.epochs:
+        caught = self.world.largest(signals.caught or 0)  # what one process was told, all are
+        if not caught or self.epoch == self.timetable.epochs:
             return
         self.save()
         again = f"{program()} {self.command} --resume {shlex.quote(str(self.resumes))}"
-        raise Interrupted(signals.caught, f"stopped in {self.where()}; continue with: {again}")
+        raise Interrupted(caught, f"stopped in {self.where()}; continue with: {again}")

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
+from csml.world import World
+
 
 class EpochMeans:
     """Means over the steps of an epoch, weighted by batch size, without waiting for the device."""
@@ -23,6 +25,16 @@ class EpochMeans:
         self.names = list(metrics)
         self.sums = values if self.sums is None else self.sums + values
         self.anchors += anchors
+
+    def over(self, world: World) -> "EpochMeans":
+        """What all processes have seen together."""
+        joined = EpochMeans()
+        for names, sums, anchors in world.everyones((self.names, self.sums, self.anchors)):
+            joined.anchors += anchors
+            if sums is not None:
+                joined.names, here = names, sums.cpu()
+                joined.sums = here if joined.sums is None else joined.sums + here
+        return joined
 
     def means(self) -> dict[str, float]:
         if self.sums is None:

@@ -13,8 +13,9 @@ from csml.data.images import Images, Subset
 from csml.data.loading import CropBatch
 from csml.data.open import DataSplits
 from csml.evaluation.features import Features, extract_features
-from csml.evaluation.knn import knn_accuracy
+from csml.evaluation.knn import TEMPERATURE, knn_accuracy
 from csml.methods.framework import StepResult
+from csml.models.sync_batchnorm import synchronised
 from csml.neighbors.bank import OnlineBank
 from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
 from csml.training.build import build_method, peak_learning_rate
@@ -40,7 +41,9 @@ class Pretraining(CropLoop):
     def __init__(self, config: PretrainConfig, data: DataSplits, run: RunDirectory) -> None:
         super().__init__("pretrain", config, data.train, run)
         self.config, self.data = config, data
-        self.method = build_method(config, len(data.train), self.fabric.world_size)
+        self.method = build_method(config, len(data.train), self.world)
+        if config.framework == "byol":  # without negatives BatchNorm leaks nothing, and the whole batch is better
+            synchronised(self.method, self.world, self.device)
         if config.hardware.compile:
             for encoder in (self.method.query_encoder, self.method.key_encoder):
                 encoder.compile()
@@ -53,7 +56,8 @@ class Pretraining(CropLoop):
         """what the search before the current epoch, if there was one, found out about Ω"""
         self._failures_of = {id(data.train): self.failures}
         self._kept: tuple[tuple[int, str], Features] | None = None
-        self._result: StepResult | None = None
+        self._results: list[StepResult] = []
+        """of the pieces of the current batch"""
 
     # ------------------------------------------------------------------------------------------------- a step
 
@@ -76,17 +80,19 @@ class Pretraining(CropLoop):
             config.augmentation,
             generator,
             memory_format(config.hardware),
+            batch.part,
         )
-        self._result = result = self.step_method(views, generator)
+        result: StepResult = self.step_method(views, generator)
+        self._results.append(result)
         return result.loss, result.metrics
 
     def after_backward(self) -> None:
-        assert self._result is not None
-        self.method.after_backward(self._result)
-        if self.bank is not None:
-            keys, ids = self._result.fresh[0]  # the anchors'
-            self.bank.add(keys[max(keys)], ids)
-        self._result = None
+        for result in self._results:
+            self.method.after_backward(result)
+            if self.bank is not None:
+                keys, ids = result.fresh[0]  # the anchors'
+                self.bank.add(keys[max(keys)], ids)
+        self._results = []
 
     def set_schedules(self, done: int) -> None:
         super().set_schedules(done)
@@ -104,17 +110,19 @@ class Pretraining(CropLoop):
             return
         started = time.monotonic()
         if self.bank is not None:
-            features, good = self.bank.keys, self.bank.seen.cpu()
+            share = self.world.share(len(self.images))
+            features, good = self.bank.keys[share], self.bank.seen[share].cpu()
         else:
             pooled = self._features(self.data.train, settings.encoder)
             features, good = pooled.by_stage[4].to(self.device), pooled.good
-        found = search_omega(features, good, settings.k, self.epoch, settings.recall)
+        found = search_omega(features, good, settings.k, self.epoch, settings.recall, self.world)
         self.searched = {"omega/purity": purity(found.indices, self.data.train.labels)}
         self.searched["search_seconds"] = time.monotonic() - started
         if self.neighbors is not None:
             self.searched["omega/turnover"] = turnover(self.neighbors.indices, found.indices)
         self.neighbors = found
-        save_omega(self.run.neighbors(self.epoch), found)
+        if self.world.first:
+            save_omega(self.run.neighbors(self.epoch), found)
 
     def close_epoch(self, record: dict[str, Any]) -> str:
         record |= {"chance": self.method.chance, **self.searched}
@@ -137,14 +145,12 @@ class Pretraining(CropLoop):
         if labeled is None or val is None:
             return {}
         train, test = (self._features(images, "query") for images in (labeled, val))
-        accuracy = knn_accuracy(
-            train.by_stage[4][train.good], train.labels[train.good],
-            test.by_stage[4][test.good], test.labels[test.good], _ONLINE_K,
-        )  # fmt: skip
-        return {"knn20": accuracy}
+        shares, _, _ = knn_accuracy(train, test, 4, [_ONLINE_K], TEMPERATURE, self.fabric)
+        return {"knn20": shares[0]}
 
     def _features(self, images: Images, encoder: str) -> Features:
-        """With the weights as they are between two epochs. Those of the training set are kept, for test and search."""
+        """This process's share, with the weights as they are between two epochs; those of the training set are kept,
+        for test and search."""
         if isinstance(images, Subset) and images.images is self.data.train:
             return self._features(self.data.train, encoder).subset(images.ids)
         key = (self.epoch, encoder)
@@ -154,7 +160,13 @@ class Pretraining(CropLoop):
         # One collection of failures per data set for the whole run, so that a file is named once.
         failures = self._failures_of.setdefault(id(images), Failures(images, self.config.images.max_failed))
         features = extract_features(
-            network.backbone, images, self.config.images, self.fabric, failures=failures, unit_halves=True
+            network.backbone,
+            images,
+            self.config.images,
+            self.fabric,
+            failures=failures,
+            unit_halves=True,
+            only_mine=True,
         )
         if images is self.data.train:
             self._kept = (key, features)

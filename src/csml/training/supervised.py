@@ -64,7 +64,7 @@ class SupervisedTraining(CropLoop):
 
     def train_step(self, batch: CropBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         settings, crops = self.config.augmentation, batch.crops["view"].to(self.device, non_blocking=True)
-        images = augment(crops, draw_params(len(crops), settings, generator), settings.blur_sigma[1])
+        images = augment(crops, draw_params(len(crops), settings, generator, batch.part), settings.blur_sigma[1])
         labels = self.labels[batch.anchors].to(self.device, non_blocking=True)  # (B,)
         scores = self.classify(images.contiguous(memory_format=memory_format(self.config.hardware)))  # (B, classes)
         loss = F.cross_entropy(scores.float(), labels)
@@ -82,7 +82,8 @@ class SupervisedTraining(CropLoop):
             line += f"  test top-1 {tested['top1']:.1%}"
             if tested["top1"] > self.best:
                 self.best = tested["top1"]
-                self._save("best.safetensors")
+                if self.world.first:
+                    self._save("best.safetensors")
         return line
 
     def save_weights(self) -> None:

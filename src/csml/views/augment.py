@@ -6,12 +6,14 @@ The random numbers are drawn on the CPU, so that a run does not depend on the de
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from csml.config.schema import AugmentationConfig
+from csml.world import Part
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -43,10 +45,19 @@ class AugmentParams:
     """`(B,)` bool"""
     flip: Tensor
     """`(B,)` bool"""
+    start: int = 0
+    """row of the whole batch that the first sample is"""
 
 
-def draw_params(batch: int, config: AugmentationConfig, generator: torch.Generator) -> AugmentParams:
-    """Draw the parameters of `batch` samples, distributed as MoCo v2's torchvision transforms draw them."""
+def draw_params(
+    samples: int, config: AugmentationConfig, generator: torch.Generator, part: Part | None = None
+) -> AugmentParams:
+    """Draw the parameters of `samples` samples, distributed as MoCo v2's torchvision transforms draw them.
+
+    `part`: the samples are only some of a batch; what the others get is drawn as well, so that a sample's numbers do
+    not depend on how many processes share the batch.
+    """
+    start, batch = (part.start, part.total) if part else (0, samples)
 
     def uniform(low: float, high: float) -> Tensor:
         return low + (high - low) * torch.rand(batch, generator=generator)
@@ -61,17 +72,18 @@ def draw_params(batch: int, config: AugmentationConfig, generator: torch.Generat
 
     groups = math.ceil(batch / ORDER_GROUP)
     order = torch.rand(groups, 4, generator=generator).argsort(dim=1)  # (groups, 4)
-    return AugmentParams(
-        brightness=factor(config.brightness),
-        contrast=factor(config.contrast),
-        saturation=factor(config.saturation),
-        hue=torch.where(jittered, uniform(-config.hue, config.hue), 0.0),
-        order=order.repeat_interleave(ORDER_GROUP, dim=0)[:batch],
-        gray=chance(config.gray),
-        sigma=torch.where(chance(config.blur), uniform(*config.blur_sigma), 0.0),
-        solarize=chance(config.solarize),
-        flip=chance(config.flip),
-    )
+    drawn = {
+        "brightness": factor(config.brightness),
+        "contrast": factor(config.contrast),
+        "saturation": factor(config.saturation),
+        "hue": torch.where(jittered, uniform(-config.hue, config.hue), 0.0),
+        "order": order.repeat_interleave(ORDER_GROUP, dim=0)[:batch],
+        "gray": chance(config.gray),
+        "sigma": torch.where(chance(config.blur), uniform(*config.blur_sigma), 0.0),
+        "solarize": chance(config.solarize),
+        "flip": chance(config.flip),
+    }
+    return AugmentParams(**{name: values[start : start + samples] for name, values in drawn.items()}, start=start)
 
 
 def augment(crops: Tensor, params: AugmentParams, max_sigma: float) -> Tensor:
@@ -80,7 +92,7 @@ def augment(crops: Tensor, params: AugmentParams, max_sigma: float) -> Tensor:
     flipped = params.flip.nonzero()[:, 0].to(crops.device, non_blocking=True)  # (f,)
     crops = crops.index_copy(0, flipped, crops.index_select(0, flipped).flip(3))
     x = torch.empty(crops.shape, device=crops.device)  # (B, 3, S, S)
-    for rows in _chunks(crops):
+    for rows in _chunks(crops, params.start):
         x[rows].copy_(crops[rows]).div_(255)
         _jitter(x[rows], params, rows)
         if params.gray[rows].any():
@@ -95,16 +107,13 @@ def augment(crops: Tensor, params: AugmentParams, max_sigma: float) -> Tensor:
     return normalize(x)
 
 
-def _chunks(crops: Tensor) -> list[slice]:
+def _chunks(crops: Tensor, start: int) -> list[slice]:
     """Rows that share an order of the jitter; on a CPU not more than its cache holds through all operations."""
     size = ORDER_GROUP
     if crops.device.type == "cpu":
         size = min(size, max(1, _CACHED // crops[:1].numel()))
-    return [
-        slice(start, min(start + size, group + ORDER_GROUP, len(crops)))
-        for group in range(0, len(crops), ORDER_GROUP)
-        for start in range(group, min(group + ORDER_GROUP, len(crops)), size)
-    ]
+    borders = [0, *range(-start % ORDER_GROUP or ORDER_GROUP, len(crops), ORDER_GROUP), len(crops)]
+    return [slice(row, min(row + size, end)) for begin, end in pairwise(borders) for row in range(begin, end, size)]
 
 
 def _blurred(sigma: Tensor, at_once: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from csml.world import Part
+
 
 def cutmix(
     anchor: Tensor,
@@ -10,6 +12,7 @@ def cutmix(
     alpha: float,
     generator: torch.Generator | None = None,
     per_sample: bool = False,
+    part: Part | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Paste a box of `neighbor` into `anchor`.
 
@@ -19,16 +22,19 @@ def cutmix(
         alpha: the box's share of the area is 1 − λ with λ drawn from Beta(α, α), before it is clipped at the border.
         generator: CPU generator of the random numbers.
         per_sample: one box per sample instead of one for the batch.
+        part: the rows are only some of a batch, whose boxes are all drawn.
 
     Returns:
         The mixed images `(B, C, H, W)` and λ, the share of the area that is still the anchor: `()`, or `(B,)` with
         `per_sample`.
     """
     batch, _, height, width = anchor.shape
-    lam = _beta(alpha, batch if per_sample else 1, generator)  # (boxes,)
+    start, total = (part.start, part.total) if part else (0, batch)
+    lam = _beta(alpha, total if per_sample else 1, generator)  # (boxes,)
     side = torch.sqrt(1 - lam)
-    top, bottom = _span(height, side, generator)  # (boxes,), (boxes,)
-    left, right = _span(width, side, generator)
+    spans = (*_span(height, side, generator), *_span(width, side, generator))
+    mine = slice(start, start + batch) if per_sample else slice(None)
+    top, bottom, left, right = (edge[mine] for edge in spans)  # (boxes,) each
     y, x = torch.arange(height)[None, :, None], torch.arange(width)[None, None, :]
     inside_y = (y >= top[:, None, None]) & (y < bottom[:, None, None])  # (boxes, H, 1)
     inside_x = (x >= left[:, None, None]) & (x < right[:, None, None])  # (boxes, 1, W)
@@ -46,10 +52,12 @@ def mixup(
     alpha: float,
     generator: torch.Generator | None = None,
     per_sample: bool = False,
+    part: Part | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Blend: λ · anchor + (1 − λ) · neighbor, with λ drawn from Beta(α, α); arguments and result as `cutmix`."""
-    lam = _beta(alpha, len(anchor) if per_sample else 1, generator).to(anchor.dtype)  # (B,) or (1,)
-    lam = lam.to(anchor.device, non_blocking=True)
+    start, total = (part.start, part.total) if part else (0, len(anchor))
+    lam = _beta(alpha, total if per_sample else 1, generator).to(anchor.dtype)
+    lam = lam[start : start + len(anchor)].to(anchor.device, non_blocking=True) if per_sample else lam.to(anchor.device)
     mixed = torch.lerp(neighbor, anchor, lam[:, None, None, None])  # (B, C, H, W)
     return mixed, lam if per_sample else lam[0]
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from csml.config.schema import AugmentationConfig, PretrainConfig, ViewsConfig
 from csml.views.augment import augment, draw_params
 from csml.views.mixing import cutmix, mixup
+from csml.world import Part, whole
 
 _SCALE, _SCALE_BESIDE_SMALL = (0.2, 1.0), (0.14, 1.0)
 SWAPPED = "_swapped"
@@ -50,6 +51,8 @@ class Views(NamedTuple):
     """P × `(B,)`: the image each key shows"""
     known: Tensor
     """`(B, R)`: ids known to show what the anchor shows, itself first, then its Ω"""
+    part: Part | None = None
+    """which rows of a batch the anchors are, if not all"""
 
 
 def sides(views: ViewsConfig) -> tuple[str, ...]:
@@ -84,6 +87,7 @@ def make_views(
     augmentation: AugmentationConfig,
     generator: torch.Generator,
     memory_format: torch.memory_format = torch.contiguous_format,
+    part: Part | None = None,
 ) -> Views:
     """Augment every crop with its own random draw, mix, and say who is pulled to whom.
 
@@ -95,19 +99,21 @@ def make_views(
         views, augmentation: the config.
         generator: CPU generator of this step.
         memory_format: of the images, as the network wants them.
+        part: which rows of a batch these are, if it is shared by several processes.
     """
+    part = part or whole(len(anchor_ids))
 
-    def seen(crop: Tensor, settings: AugmentationConfig) -> Tensor:
-        params = draw_params(len(crop), settings, generator)
+    def seen(crop: Tensor, settings: AugmentationConfig, each: int = 1) -> Tensor:
+        params = draw_params(len(crop), settings, generator, whole(each * part.total)._replace(start=each * part.start))
         return augment(crop, params, settings.blur_sigma[1]).contiguous(memory_format=memory_format)
 
     names = sides(views)
     asking = {side: seen(crops[f"query_{side}"], augmentation) for side in names}
     answering = {side: seen(crops[f"key_{side}"], _of_keys(augmentation)) for side in names}
-    queries, weights = _queries(asking, views, generator)
+    queries, weights = _queries(asking, views, generator, part)
     keys, key_ids = dict(answering), dict(zip(names, [anchor_ids, *neighbor_ids], strict=False))
     if views.symmetric:
-        swapped, pulls = _queries(answering, views, generator)
+        swapped, pulls = _queries(answering, views, generator, part)
         queries |= {name + SWAPPED: images for name, images in swapped.items()}
         keys |= {side + SWAPPED: images for side, images in asking.items()}
         key_ids |= {side + SWAPPED: ids for side, ids in key_ids.items()}
@@ -117,10 +123,10 @@ def make_views(
     groups = dict.fromkeys(queries, 1)
     if views.small_crops:
         small = [crops[f"small_{side}_{v}"] for side in names for v in range(views.small_crops)]
-        queries["small"] = seen(torch.stack(small, dim=1).flatten(0, 1), augmentation)  # (B·V, 3, s, s)
+        queries["small"] = seen(torch.stack(small, dim=1).flatten(0, 1), augmentation, len(small))  # (B·V, 3, s, s)
         groups["small"], weights["small"] = len(names), torch.full((len(keys),), 1 / len(keys))
     known = torch.cat([anchor_ids[:, None], omega], dim=1)  # (B, 1 + k)
-    return Views(queries, groups, keys, weights, key_ids, known)
+    return Views(queries, groups, keys, weights, key_ids, known, part)
 
 
 def _of_keys(settings: AugmentationConfig) -> AugmentationConfig:
@@ -131,14 +137,14 @@ def _of_keys(settings: AugmentationConfig) -> AugmentationConfig:
 
 
 def _queries(
-    images: dict[str, Tensor], views: ViewsConfig, generator: torch.Generator
+    images: dict[str, Tensor], views: ViewsConfig, generator: torch.Generator, part: Part
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Views of every side, P of them, and their mixture; and how strongly each is pulled to the P keys."""
     queries = dict(images)
     weights = {side: torch.full((len(images),), 1 / len(images)) for side in images}
     if views.mix != "none":
         mix = cutmix if views.mix == "cutmix" else mixup
-        queries["mixed"], lam = mix(images["a"], images["p"], views.mix_alpha, generator, views.mix_per_sample)
+        queries["mixed"], lam = mix(images["a"], images["p"], views.mix_alpha, generator, views.mix_per_sample, part)
         absent = [torch.zeros_like(lam)] * (len(images) - 2)  # neighbours that are not in the mixture
         weights["mixed"] = torch.stack([lam, 1 - lam, *absent])  # (P,) or (P, B)
     return queries, weights

@@ -14,6 +14,7 @@ from csml.data.images import FileImages, Images, Subset
 from csml.data.loading import loader
 from csml.data.scenes.annotations import Scenes, decode_masks
 from csml.views.crop import resized
+from csml.world import Part, whole
 
 Target = dict[str, Tensor]
 """boxes float32 `(O, 4)`, labels int64 `(O,)` from 1 (0 is the background), and if wanted masks uint8 `(O, h, w)`,
@@ -29,6 +30,13 @@ class ScenePlan(NamedTuple):
     """`(B,)` shorter side in pixels"""
     flips: np.ndarray
     """`(B,)` bool"""
+    part: Part | None = None
+    """which rows of a batch these are, if not all"""
+
+    def only(self, rows: slice, part: Part) -> "ScenePlan":
+        """Some rows of the batch."""
+        all_of_it = len(self.ids[rows]) == part.total
+        return ScenePlan(self.ids[rows], self.sides[rows], self.flips[rows], None if all_of_it else part)
 
 
 class SceneBatch(NamedTuple):
@@ -42,10 +50,17 @@ class SceneBatch(NamedTuple):
     """height and width before resizing"""
     failed: list[int]
     """ids of files that did not decode"""
+    of: Part | None = None
+    """as in the plan"""
 
     @property
     def size(self) -> int:
         return len(self.images)
+
+    @property
+    def part(self) -> Part:
+        """Which rows of the batch these are."""
+        return self.of or whole(self.size)
 
 
 def scene_batches(
@@ -67,7 +82,7 @@ class _SceneReader(Dataset[SceneBatch]):
         self.scenes, self.max_side, self.masks = scenes, max_side, masks
 
     def __getitem__(self, plan: ScenePlan) -> SceneBatch:
-        batch = SceneBatch([], [], [], [], [])
+        batch = SceneBatch([], [], [], [], [], plan.part)
         for id, side, flip in zip(plan.ids.tolist(), plan.sides.tolist(), plan.flips.tolist(), strict=True):
             before = tuple(self.scenes.annotations.sizes[id].tolist())
             size = resized(before, side, self.max_side)
@@ -79,6 +94,11 @@ class _SceneReader(Dataset[SceneBatch]):
             batch.ids.append(id)
             batch.images.append(image)
             batch.targets.append(self._target(id, before, size, flip))
+            batch.sizes.append(before)
+        if plan.part is not None and not batch.images:  # the other processes count on a step of this one: black
+            batch.ids.append(id)
+            batch.images.append(torch.zeros(3, *size, dtype=torch.uint8))
+            batch.targets.append({key: values[:0] for key, values in self._target(id, before, size, False).items()})
             batch.sizes.append(before)
         return batch
 

@@ -1,0 +1,82 @@
+"""BatchNorm over the batch of all processes. torch has it for GPUs; this is the one that also runs on CPUs."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from csml.world import World
+
+
+class SharedBatchNorm(_BatchNorm):
+    """In training, normalised by the mean and variance of what all processes hold together, however unevenly."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected (B, C, …), got {tuple(input.shape)}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        exact = input.to(torch.promote_types(input.dtype, torch.float32))
+        others = [dim for dim in range(input.dim()) if dim != 1]
+        # First the mean, then what is left around it: one exchange less would lose the digits that they share.
+        count = exact.new_tensor([input.numel() / input.shape[1]])
+        sums = _summed(torch.cat([exact.sum(others), count]))  # (C + 1,)
+        total = sums[-1].detach()
+        mean = sums[:-1] / total  # (C,)
+        centred = exact - _across(mean, input)
+        variance = _summed(centred.square().sum(others)) / total  # (C,)
+        output = centred * _across(self.weight * torch.rsqrt(variance + self.eps), input) + _across(self.bias, input)
+        with torch.no_grad():
+            moved = self.momentum or 0.1
+            self.running_mean.lerp_(mean, moved)
+            self.running_var.lerp_(variance * (total / (total - 1)), moved)
+            self.num_batches_tracked.add_(1)
+        return output.to(input.dtype)
+
+
+class _Sum(torch.autograd.Function):
+    """Over the processes; each value has a part in every process's sum, so its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        values = values.clone()
+        dist.all_reduce(values)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        gradient = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(gradient)
+        return gradient
+
+
+def _summed(values: Tensor) -> Tensor:
+    return _Sum.apply(values)
+
+
+def _across(values: Tensor, input: Tensor) -> Tensor:
+    """`(C,)` beside `(B, C, …)`."""
+    return values.view(-1, *[1] * (input.dim() - 2))
+
+
+def synchronised(network: nn.Module, world: World, device: torch.device) -> nn.Module:
+    """Let every BatchNorm inside see the whole batch; weights and their names stay."""
+    if world.size == 1:
+        return network
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    for name, child in network.named_children():
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
+            shared = SharedBatchNorm(child.num_features, child.eps, child.momentum).to(child.weight)
+            shared.load_state_dict(child.state_dict())
+            for own, theirs in zip(shared.parameters(), child.parameters(), strict=True):
+                own.requires_grad_(theirs.requires_grad)
+            setattr(network, name, shared)
+        else:
+            synchronised(child, world, device)
+    return network

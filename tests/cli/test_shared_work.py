@@ -1,0 +1,129 @@
+"""Commands that several processes carry out together: each image counts once, one of them writes, results are one's."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import SMALL_RUN, csml, noise_photos
+from csml.training.checkpoint import load_newest
+from csml.training.metrics import read_metrics
+from csml.world import World
+from processes import together
+
+
+def inside(world: World, *words: str) -> tuple[int, str, str]:
+    done = csml(*words)
+    return done.returncode, done.stdout, done.stderr
+
+
+def both(*words: str) -> str:
+    """What the first of two processes prints; the other must be silent."""
+    first, second = together(2, inside, *words)
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    assert not second[1]
+    return first[1]
+
+
+def test_knn(small_run: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    assert csml("knn", str(small_run), "--output", str(one)).returncode == 0
+    assert "20-NN" in both("knn", str(small_run), "--output", str(two))
+    ours, theirs = (json.loads(path.read_text()) for path in (one, two))
+    assert (theirs["tested"], theirs["trained_on"]) == (100, 300)
+    assert theirs["accuracy"] == pytest.approx(ours["accuracy"])
+
+
+@pytest.mark.parametrize("augment", ["true", "false"])
+def test_linear(small_run: Path, tmp_path: Path, augment: str) -> None:
+    words = ["linear", str(small_run), "--epochs", "4", "--augment", augment, "--stages", "[3, 4]", "--output"]
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    assert csml(*words, str(one)).returncode == 0
+    assert both(*words, str(two)).count("top-1") == 2
+    ours, theirs = (json.loads(path.read_text()) for path in (one, two))
+    assert theirs["tested"] == 100
+    for stage in ("3", "4"):
+        assert theirs["stages"][stage]["top1"] == pytest.approx(ours["stages"][stage]["top1"], abs=0.011)
+
+
+def test_embed(small_run: Path, tmp_path: Path) -> None:
+    words = ["embed", str(small_run), "--batch_size", "64", "--output"]
+    assert csml(*words, str(tmp_path / "one.npy")).returncode == 0
+    both(*words, str(tmp_path / "two.npy"))
+    ours, theirs = (np.load(tmp_path / f"{name}.npy") for name in ("one", "two"))
+    np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
+    assert len(theirs) == 300
+
+
+@pytest.fixture(scope="module")
+def tuned(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier that two processes have fine-tuned."""
+    out = tmp_path_factory.mktemp("tuned") / "run"
+    both("finetune", str(small_run), "--fraction", "0.1", "--epochs", "4", "--batch_size", "10", "--out", str(out))
+    return out
+
+
+def test_finetune(tuned: Path) -> None:
+    result = json.loads((tuned / "finetune.json").read_text())
+    assert result["labels"] == 30
+    assert sum(map(sum, result["confusion"])) == 100
+    assert [record["epoch"] for record in read_metrics(tuned / "metrics.jsonl")] == [1, 2, 3, 4]
+
+
+def test_mine(tuned: Path, tmp_path: Path) -> None:
+    words = ["mine", str(tuned), "--epochs", "1", "--max_entropy", "2.5", "--out"]
+    both(*words, str(tmp_path / "two"))
+    assert csml(*words, str(tmp_path / "one")).returncode == 0
+    ours, theirs = (json.loads((tmp_path / name / "round-1" / "mined.json").read_text()) for name in ("one", "two"))
+    assert theirs == ours
+    assert theirs["unlabeled"] == 270
+
+
+def test_predict(tuned: Path, tmp_path: Path) -> None:
+    noise_photos(tmp_path / "photos", 7)
+    (tmp_path / "photos" / "03.png").write_bytes(b"broken")
+    words = ["predict", str(tuned), str(tmp_path / "photos"), "--batch_size", "2", "--output"]
+    both(*words, str(tmp_path / "two.csv"))
+    assert csml(*words, str(tmp_path / "one.csv")).returncode == 0
+    rows = [list(csv.DictReader((tmp_path / f"{name}.csv").open())) for name in ("one", "two")]
+    assert [row["path"] for row in rows[0]] == [row["path"] for row in rows[1]]
+    assert [row["label"] for row in rows[0]] == [row["label"] for row in rows[1]]
+    assert len(rows[1]) == 7
+
+
+@pytest.mark.parametrize("kind", ["fpn", "c4"])
+def test_detect(small_run: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "run"
+    both(
+        "detect", str(small_run), "--preset", f"small-{kind}", "--schedule.iterations", "3",
+        "--batch_size", "4", "--scenes.synthetic_train", "9", "--scenes.synthetic_val", "5",
+        "--scenes.synthetic_size", "64", "--hardware.accumulate", "2", "--out", str(out),
+    )  # fmt: skip
+    assert json.loads((out / "detect.json").read_text())["images"] == 5
+    seen = [result["image_id"] for result in json.loads((out / "detections.json").read_text())]
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize("more", [["--preset", "demo-csml-byol"], ["--neighbors.features", "online"]])
+def test_pretrain(tmp_path: Path, more: list[str]) -> None:
+    """Neighbours, their purity and the 20-NN are those of one process."""
+    few = (
+        SMALL_RUN
+        if "demo-csml-byol" not in more
+        else [w for w in SMALL_RUN if w not in ("--contrast.queue_length", "128")]
+    )
+    words = ["pretrain", *few, *more, "--images.synthetic_train", "320", "--epochs", "2"]
+    both(*words, "--out", str(tmp_path / "two"))
+    assert csml(*words, "--out", str(tmp_path / "one")).returncode == 0
+    ours, theirs = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    assert theirs[0]["loss"] == pytest.approx(ours[0]["loss"], rel=1e-4)
+    assert theirs[1]["omega/purity"] == pytest.approx(ours[1]["omega/purity"], abs=0.01)
+    assert theirs[1]["knn20"] == pytest.approx(ours[1]["knn20"], abs=0.051)
+    found = [np.load(tmp_path / name / "neighbors" / "epoch-0001.npz")["indices"] for name in ("one", "two")]
+    assert (found[0] == found[1]).mean() > 0.9  # their weights differ in the last digits
+    states = [load_newest(tmp_path / name / "checkpoints") for name in ("one", "two")]
+    assert states[0] is not None and states[1] is not None
+    assert torch.equal(states[1][1]["omega"], torch.from_numpy(found[1]))

@@ -1,0 +1,39 @@
+"""Several processes of one world, joined by gloo, for tests."""
+
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from csml.world import World
+
+T = TypeVar("T")
+
+
+def together(size: int, function: Callable[..., T], *arguments: Any) -> list[T]:
+    """What `function(world, *arguments)` returns in each of `size` processes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["csml.methods", "csml.training.pretraining", "hypothesis", "pytest"])
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(size, context) as pool:
+        meeting = str(Path(folder) / "meeting")
+        running = [pool.submit(_inside, World(rank, size), meeting, function, arguments) for rank in range(size)]
+        return [process.result(timeout=120) for process in running]
+
+
+def _inside(world: World, meeting: str, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(world.rank), "LOCAL_RANK": str(world.rank)}  # as torchrun would
+    os.environ |= {"WORLD_SIZE": str(world.size), "LOCAL_WORLD_SIZE": str(world.size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    dist.init_process_group("gloo", f"file://{meeting}", timedelta(seconds=60), rank=world.rank, world_size=world.size)
+    try:
+        return function(world, *arguments)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,223 @@
+"""Several processes: the same batch, the same learning rate, the same result; and what happens when one dies."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import SMALL_RUN, assert_same, csml, csml_process, wait_for
+from csml.training.checkpoint import load_newest
+from csml.training.launch import FRESH_STORE
+from csml.training.metrics import read_metrics
+
+
+def torchrun(*words: str, options: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", *options, "-m", "csml", *words]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", FRESH_STORE: "1"}
+SAME = [*SMALL_RUN, "--images.synthetic_train", "320", "--monitor.knn_every", "0"]  # batches that divide evenly
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An epoch in one process."""
+    out = tmp_path_factory.mktemp("one") / "run"
+    assert csml("pretrain", *SAME, "--epochs", "1", "--out", str(out)).returncode == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in two."""
+    out = tmp_path_factory.mktemp("two") / "run"
+    often = ["--checkpoint.every_steps", "1", "--checkpoint.keep", "50"]
+    done = csml_process("pretrain", *SAME, *often, "--epochs", "1", "--hardware.devices", "2", "--out", str(out))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def assert_close(run: Path, other: Path) -> None:
+    """As close as float32 allows after an epoch of five steps."""
+    ours, theirs = load_newest(run / "checkpoints"), load_newest(other / "checkpoints")
+    assert ours is not None and theirs is not None
+    ours, theirs = ours[1]["method"], theirs[1]["method"]
+    assert ours.keys() == theirs.keys()
+    assert torch.equal(ours["queue.ids"], theirs["queue.ids"])
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=1e-3, atol=1e-3, msg=lambda m, name=name: f"{name}: {m}")
+    first, second = (read_metrics(root / "metrics.jsonl")[0] for root in (run, other))
+    assert second["loss"] == pytest.approx(first["loss"], rel=1e-4)
+    assert first["lr"] == second["lr"]
+
+
+def test_two_processes_do_what_one_does(one: Path, two: Path) -> None:
+    """Sub-batches of BatchNorm, shuffled keys, queue, augmentation, CutMix: all as if it were one process."""
+    assert_close(two, one)
+
+
+def test_a_run_goes_on_with_another_number_of_processes(one: Path, two: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(two, out)
+    (out / "metrics.jsonl").unlink()
+    for late in ("epoch-0000-step-00000[345]", "epoch-0001"):
+        for path in out.glob(f"checkpoints/{late}*"):
+            path.unlink()
+    done = csml("pretrain", "--resume", str(out), "--hardware.devices", "1")
+    assert done.returncode == 0, done.stderr
+    assert "step-000002" in (out / "log.txt").read_text().split("resumed from")[1]
+    assert_close(out, one)
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(status.read_text().rsplit(")", 1)[1].split()[1]) == parent:
+                found.append(int(status.parent.name))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def scheduled(out: Path, *more: str) -> list["subprocess.Popen[str]"]:
+    """Two processes that a scheduler has started, as their environment tells."""
+    words = ["pretrain", *SAME, "--out", str(out), *more]
+    job = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NODELIST": "127.0.0.1", "SLURM_JOB_NAME": "run"}
+    job |= {"SLURM_JOB_ID": str(10_000 + os.getpid() % 10_000), "SLURM_NODEID": "0", "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "csml", *words], stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **job, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+
+
+def test_srun_s_names_are_understood(tmp_path: Path) -> None:
+    for process in scheduled(tmp_path / "run", "--epochs", "1", "--neighbors.warmup_epochs", "0"):
+        _, error = process.communicate(timeout=200)
+        assert process.returncode == 0, error[-3000:]
+    assert len(read_metrics(tmp_path / "run" / "metrics.jsonl")) == 1
+
+
+def test_who_is_left_alone_stops_within_a_minute_and_says_so(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    left, dead = scheduled(out, "--epochs", "50", "--checkpoint.every_steps", "1")
+    wait_for(left, out / "checkpoints" / "epoch-0000-step-000002.pt")
+    dead.kill()
+    began = time.monotonic()
+    _, error = left.communicate(timeout=120)
+    dead.communicate()
+    assert time.monotonic() - began < 60
+    assert left.returncode == 2, error[-3000:]
+    assert "another process of the run is gone" in error and f"go on with --resume {out}" in error
+    assert "Traceback" not in error
+    assert load_newest(out / "checkpoints") is not None
+
+
+def test_a_killed_process_is_noticed_and_torchrun_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = [*SAME, "--epochs", "6", "--checkpoint.every_steps", "1", "--out", str(out)]
+    command = torchrun("pretrain", *words, options=("--standalone", "--nproc-per-node=2", "--max-restarts=1"))
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    wait_for(process, out / "checkpoints" / "epoch-0001-step-000001.pt")
+    os.kill(max(children_of(process.pid)), signal.SIGKILL)
+    began = time.monotonic()
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error[-3000:]
+    assert time.monotonic() - began < 120
+    assert "resumed from" in (out / "log.txt").read_text()
+    assert [record["epoch"] for record in read_metrics(out / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+
+
+class Hosts:
+    """Two machines: network namespaces joined by a bridge, or, where those are not allowed, ports of one machine."""
+
+    def __init__(self, namespaces: bool) -> None:
+        self.names = [f"csml{os.getpid()}{host}" for host in "ab"] if namespaces else []
+        self.bridge = f"csml{os.getpid()}"
+        self.master = "10.213.7.1" if namespaces else "127.0.0.1"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+    def __enter__(self) -> "Hosts":
+        if self.names and not _ip("link", "add", self.bridge, "type", "bridge"):
+            pytest.skip("network namespaces are not allowed here")
+        for number, name in enumerate(self.names, 1):
+            inner, outer = f"i{number}", f"{self.bridge}{number}"
+            _ip("netns", "add", name)
+            _ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", name)
+            _ip("link", "set", outer, "master", self.bridge, "up")
+            _ip("-n", name, "address", "add", f"10.213.7.{number}/24", "dev", inner)
+            _ip("-n", name, "link", "set", inner, "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+        if self.names:
+            _ip("link", "set", self.bridge, "up")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in self.names:
+            _ip("netns", "delete", name)
+        if self.names:
+            _ip("link", "delete", self.bridge)
+
+    def start(self, host: int, *words: str) -> "subprocess.Popen[str]":
+        """torchrun on a host, with one process of the two."""
+        address = f"10.213.7.{host + 1}" if self.names else "127.0.0.1"
+        command = torchrun(
+            *words,
+            options=(
+                "--nnodes=2", "--nproc-per-node=1", "--max-restarts=3", f"--local-addr={address}",
+                "--rdzv-id=test", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.master}:{self.port}",
+                f"--rdzv-conf=is_host={int(host == 0)}",
+            ),
+        )  # fmt: skip
+        inside = ["ip", "netns", "exec", self.names[host]] if self.names else []
+        environment = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": f"i{host + 1}" if self.names else "lo"}
+        return subprocess.Popen([*inside, *command], stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def _ip(*words: str) -> bool:
+    try:
+        return subprocess.run(["ip", *words], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = csml_process("pretrain", *SAME, "--hardware.devices", "2", "--out", str(out))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+@pytest.mark.parametrize("namespaces", [False, True], ids=["ports", "network namespaces"])
+def test_a_host_that_dies_and_comes_back_changes_nothing(undisturbed: Path, tmp_path: Path, namespaces: bool) -> None:
+    words = ["pretrain", *SAME, "--checkpoint.every_steps", "2", "--out"]
+    with Hosts(namespaces) as hosts:
+        out = tmp_path / "run"
+        first, second = hosts.start(0, *words, str(out)), hosts.start(1, *words, str(out))
+        wait_for(first, out / "checkpoints" / "epoch-0001-step-000002.pt")
+        for process in [*children_of(second.pid), second.pid]:  # the power fails
+            os.kill(process, signal.SIGKILL)
+        second.communicate()
+        back = hosts.start(1, *words, str(out))
+        for process in (first, back):
+            _, error = process.communicate(timeout=300)
+            assert process.returncode == 0, error[-3000:]
+    assert (out / "log.txt").read_text().count("resumed from") >= 1
+    ours, theirs = (load_newest(root / "checkpoints") for root in (out, undisturbed))
+    assert ours is not None and theirs is not None
+    assert ours[1]["epoch"] == theirs[1]["epoch"] == 3
+    assert_same(ours[1]["method"], theirs[1]["method"])
+    assert_same(ours[1]["omega"], theirs[1]["omega"])
