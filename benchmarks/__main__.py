@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import memory, search, training, views
+from benchmarks import memory, processes, search, training, views
 from benchmarks.figure import Figure, table
 from csml.training.device import keep_freed_memory
 
@@ -30,6 +30,8 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "step": training.against_bare_networks,
     "levels": training.levels,
     "share": training.neighbors_share,
+    "processes": processes.two_against_one,
+    "exchange": processes.bytes_and_memory,
     "ivf": search.against_ivf,
     "imagenet-size": search.imagenet_size,
 }

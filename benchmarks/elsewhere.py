@@ -11,15 +11,23 @@ class Elsewhere:
     What our process has set up (threads, memory, compiled code) is not there.
     """
 
-    def __init__(self, make: Callable[..., Callable[[], object]], *arguments: Any) -> None:
+    def __init__(self, make: Callable[..., Callable[[], object]], *arguments: Any, await_it: bool = True) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, make, arguments))
         self._process.start()
-        self._pipe.recv()
+        if await_it:
+            self.wait()
 
     def __call__(self) -> None:
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
         self._pipe.send("go")
+
+    def wait(self) -> None:
+        """Until it is made, or its turn is over."""
         self._pipe.recv()
 
     def close(self) -> None:

@@ -52,6 +52,7 @@ def conversation(world: World) -> dict[str, Any]:
         refused = str(error)
     return {
         "gathered": world.gather(mine, 7),
+        "reordered": world.reorder(mine, torch.tensor([6, 0, 5, 1, 1, 4, 3])),
         "parts": [part.clone() for part in world.parts(torch.full((world.rank, 2), float(world.rank)))],
         "everyones": world.everyones({"rank": world.rank}),
         "in_turn": list(world.in_turn(list(range(8)), squares)),
@@ -77,4 +78,6 @@ def test_three_processes_agree() -> None:
         assert one["told"] == "by 0"
         assert one["refused"] == "data: no"
         assert one["gradients"][0].tolist() == [[3.0, 3.0]] and one["gradients"][1].tolist() == [33.0]
+    whole = torch.cat([one["reordered"] for one in heard])
+    assert torch.equal(whole, torch.arange(14.0).view(7, 2)[[6, 0, 5, 1, 1, 4, 3]])
     assert sorted(item for one in heard for item in one["worked"]) == list(range(8))  # each item is done once

@@ -86,6 +86,25 @@ class World:
         counts = [self.share(rows, rank) for rank in range(self.size)]
         return torch.cat([part[: s.stop - s.start] for part, s in zip(everyone, counts, strict=True)])
 
+    def reorder(self, mine: Tensor, order: Tensor) -> Tensor:
+        """This process's share of the rows `order` `(rows,)`, known to all, of what everybody gives a share of.
+
+        A row goes only to the process that wants it: a gather would bring all rows to all.
+        """
+        if self.size == 1:
+            return mine[order.to(mine.device, non_blocking=True)]
+        shares = [self.share(len(order), rank) for rank in range(self.size)]
+        starts = torch.tensor([share.start for share in shares[1:]])
+        owners = torch.bucketize(order, starts, right=True)  # (rows,)
+        wanted = [order[share][owners[share] == self.rank] - shares[self.rank].start for share in shares]
+        sent = mine[torch.cat(wanted).to(mine.device)].contiguous()
+        givers = owners[shares[self.rank]]
+        received = torch.empty(len(givers), *mine.shape[1:], dtype=mine.dtype, device=mine.device)
+        counts = givers.bincount(minlength=self.size).tolist()
+        dist.all_to_all_single(received, sent, counts, [len(rows) for rows in wanted])
+        # It came sorted by giver; a stable sort says where each row belongs.
+        return received[givers.argsort(stable=True).argsort().to(mine.device)]
+
     def parts(self, mine: Tensor) -> Iterator[Tensor]:
         """Everybody's tensor, which may differ in length, in the order of the ranks; one at a time is held."""
         lengths = self.everyones(len(mine))

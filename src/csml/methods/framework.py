@@ -63,9 +63,8 @@ class Framework(nn.Module):
         """
         shuffle = torch.randperm(total, generator=generator)
         back = shuffle.argsort().to(images.device, non_blocking=True)
-        mine = shuffle[self.world.share(total)].to(images.device, non_blocking=True)
         # The key encoder stays in train mode: its running statistics follow its own batches.
-        keys = self.key_encoder(self.world.gather(images, total)[mine])
+        keys = self.key_encoder(self.world.reorder(images, shuffle))
         return {stage: self.world.gather(embeddings, total)[back] for stage, embeddings in keys.items()}
 
     def mine(self, keys: dict[str, Embeddings], stage: int) -> Tensor:
