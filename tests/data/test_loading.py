@@ -53,6 +53,14 @@ def test_neighbors_are_drawn_uniformly_from_omega() -> None:
         assert counts.max() < 600
 
 
+def test_similar_neighbors_are_drawn_more_often_where_that_is_wanted() -> None:
+    similarities = np.array([[0.9, 0.83, 0.76]], np.float32)  # each 1 / e as likely as the one before
+    anchors = np.zeros(20_000, np.int64)
+    plan = plan_batch(anchors, np.array([[5, 6, 7]]), 1, generator_for(0), similarities=similarities)
+    expected = np.exp([0.0, -1.0, -2.0]) / np.exp([0.0, -1.0, -2.0]).sum()
+    assert np.bincount(plan.neighbors[0])[5:] / 20_000 == pytest.approx(expected, abs=0.01)
+
+
 def test_several_neighbors_of_an_anchor_are_different_and_each_is_uniform() -> None:
     omega = np.arange(20).reshape(4, 5) + 100
     anchors = np.repeat(np.arange(4), 5000)

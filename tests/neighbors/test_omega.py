@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from csml.errors import CsmlError
-from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
+from csml.neighbors.omega import Omega, purity, save_omega, search_omega, thinned, turnover
 
 
 def test_purity_counts_pairs_with_equal_labels() -> None:
@@ -19,6 +21,30 @@ def test_purity_ignores_what_has_no_label() -> None:
     indices = np.array([[1], [0], [0]])
     assert purity(indices, np.array([0, 0, -1])) == 1.0
     assert purity(indices, np.array([-1, -1, -1])) is None
+
+
+def test_an_image_is_no_neighbor_of_its_own() -> None:
+    assert purity(np.array([[0, 1], [1, 1]]), np.array([0, 1])) == 0.0
+    assert purity(np.array([[0], [1]]), np.array([0, 1])) is None
+
+
+@given(st.integers(0, 1000), st.floats(0.05, 1.0), st.booleans())
+def test_thinning_keeps_the_most_similar_pairs_and_the_mutual_ones(seed: int, keep: float, mutual: bool) -> None:
+    features = torch.randn(30, 6, generator=torch.Generator().manual_seed(seed))
+    before = search_omega(features, torch.ones(30, dtype=torch.bool), k=4, epoch=2, recall=1.0)
+    after = thinned(before, keep, mutual)
+    pairs = {(i, int(j)): s for i in range(30) for j, s in zip(before.indices[i], before.similarities[i], strict=True)}
+    least = np.quantile(before.similarities, 1 - keep)
+    expected = {(i, j) for (i, j), s in pairs.items() if (keep >= 1 or s >= least) and (not mutual or (j, i) in pairs)}
+    found = {(i, int(j)) for i in range(30) for j in after.indices[i] if j != i}
+    assert found == expected
+    for i in range(30):
+        places = after.indices[i].tolist()
+        assert (i in places) == (places == [i] * 4)  # itself only where nobody stays
+        counts = [places.count(j) for j in set(places)]
+        assert max(counts) - min(counts) <= 1  # each of the others as often as can be
+        for j, similarity in zip(places, after.similarities[i], strict=True):
+            assert similarity == (1.0 if j == i else pairs[i, j])
 
 
 def test_turnover_is_the_share_of_new_neighbors_whatever_their_order() -> None:

@@ -231,6 +231,7 @@ def _check_views(config: PretrainConfig) -> None:
     )
     _interval("views.small_scale", views.small_scale, 0, 1)
     _require(neighbors.refresh_every >= 1, "neighbors.refresh_every", f"at least 1, not {neighbors.refresh_every}")
+    _require(0 < neighbors.keep <= 1, "neighbors.keep", f"above 0 and at most 1, not {neighbors.keep:g}")
     _require(0 < neighbors.recall <= 1, "neighbors.recall", f"above 0 and at most 1, not {neighbors.recall:g}")
     _require(
         neighbors.features == "pass" or neighbors.warmup_epochs >= 1,

@@ -103,6 +103,13 @@ class NeighborsConfig:
     warmup_epochs: int = 10
     """Epochs before the first search; until then x_p is another view of the anchor.
     Raise it if the logged purity or the 20-NN is still low when the first search comes."""
+    keep: float = 1.0
+    """Share of all pairs of an image and its neighbour that is kept, the most similar; an image that is left without any
+    draws another view of itself. Lower it if the logged purity of Ω is below a half: wrong neighbours do harm."""
+    mutual: bool = False
+    """Keep a neighbour only if the image is among the neighbour's own k as well."""
+    draw: Literal["uniform", "similar"] = "uniform"
+    """How x_p is drawn from Ω. similar: the more similar the likelier, as exp(cosine / 0.07)."""
     features: Literal["pass", "online"] = "pass"
     """pass: pooled features of every image by an extra pass over the data. online: the keys that training has made
     during the last epoch, at no cost, but of random crops and up to an epoch old."""

@@ -13,6 +13,9 @@ from torch import Tensor
 from csml.views.crop import CROP_NUMBERS
 from csml.world import Part, whole
 
+_SHARPNESS = 0.07
+"""Temperature of drawing by similarity: that of the kNN's votes."""
+
 
 class BatchPlan(NamedTuple):
     """What the main process decides about a batch; workers only decode and cut."""
@@ -55,13 +58,25 @@ def _batch_starts(images: int, batch_size: int) -> list[int]:
 
 
 def plan_batch(
-    anchors: np.ndarray, omega: np.ndarray | None, views: int, generator: torch.Generator, positives: int = 1
+    anchors: np.ndarray,
+    omega: np.ndarray | None,
+    views: int,
+    generator: torch.Generator,
+    positives: int = 1,
+    similarities: np.ndarray | None = None,
 ) -> BatchPlan:
-    """Draw each anchor's neighbours uniformly from its row of Ω `(N, k)`, none twice, and the numbers of all crops."""
+    """Draw each anchor's neighbours from its row of Ω `(N, k)`, no place twice, and the numbers of all crops.
+
+    Uniformly, or with `similarities` `(N, k)` the more similar the likelier.
+    """
     neighbors = np.broadcast_to(anchors, (positives, len(anchors)))
     if omega is not None:
-        columns = _columns(omega.shape[1], len(anchors), positives, generator).numpy()
-        neighbors = omega[anchors, columns]
+        if similarities is None:
+            columns = _columns(omega.shape[1], len(anchors), positives, generator)
+        else:
+            odds = torch.softmax(torch.from_numpy(similarities[anchors]) / _SHARPNESS, dim=1)  # (B, k)
+            columns = torch.multinomial(odds, positives, generator=generator).T
+        neighbors = omega[anchors, columns.numpy()]
     numbers = torch.rand(views, len(anchors), CROP_NUMBERS, generator=generator)
     return BatchPlan(anchors, neighbors, numbers, whole(len(anchors)))
 

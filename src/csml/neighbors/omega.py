@@ -12,13 +12,15 @@ from csml.errors import CsmlError
 from csml.neighbors.across import search_across
 from csml.world import ALONE, World
 
+_ROWS_AT_ONCE = 65_536
+
 
 @dataclass(frozen=True)
 class Omega:
     """Neighbours of N images."""
 
     indices: np.ndarray
-    """int64 `(N, k)`; the image's own id where it could not be read"""
+    """int64 `(N, k)`; the image's own id where it could not be read, or has no neighbour that was kept"""
     similarities: np.ndarray
     """float32 `(N, k)`"""
     epoch: int
@@ -45,10 +47,34 @@ def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: flo
     return Omega(world.gather(indices, total).cpu().numpy(), world.gather(similarities, total).cpu().numpy(), epoch)
 
 
+def thinned(omega: Omega, keep: float, mutual: bool) -> Omega:
+    """Without the less similar pairs, and without those that are not mutual.
+
+    The places of what is dropped are filled with the neighbours of the same image that stay, in turn, so that drawing
+    from a row is still drawing among them; where none stays, with the image itself.
+    """
+    if keep >= 1 and not mutual:
+        return omega
+    own = np.arange(len(omega.indices))[:, None]  # (N, 1)
+    stays = omega.indices != own  # (N, k)
+    if keep < 1:
+        stays &= omega.similarities >= np.quantile(omega.similarities[stays], 1 - keep)
+    if mutual:
+        for rows in np.array_split(np.arange(len(own)), -(-len(own) // _ROWS_AT_ONCE)):
+            theirs = omega.indices[omega.indices[rows]]  # (n, k, k)
+            stays[rows] &= (theirs == rows[:, None, None]).any(axis=2)
+    count = stays.sum(axis=1, keepdims=True)  # (N, 1)
+    first = np.argsort(~stays, axis=1, kind="stable")  # those that stay, in their order
+    column = np.take_along_axis(first, np.arange(stays.shape[1]) % np.maximum(count, 1), axis=1)
+    indices = np.where(count > 0, np.take_along_axis(omega.indices, column, axis=1), own)
+    similarities = np.where(count > 0, np.take_along_axis(omega.similarities, column, axis=1), np.float32(1))
+    return Omega(indices, similarities, omega.epoch)
+
+
 def purity(indices: np.ndarray, labels: np.ndarray) -> float | None:
-    """Share of labelled pairs (image, neighbour) with equal labels; None without labels."""
+    """Share of labelled pairs (image, another image) with equal labels; None without labels."""
     own, theirs = labels[:, None], labels[indices]
-    known = (own >= 0) & (theirs >= 0)
+    known = (own >= 0) & (theirs >= 0) & (indices != np.arange(len(indices))[:, None])
     return float((own == theirs)[known].mean()) if known.any() else None
 
 

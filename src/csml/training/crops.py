@@ -2,7 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
 
 from csml.config.schema import TrainingConfig
 from csml.data.images import Images
@@ -12,6 +14,14 @@ from csml.training.loop import TrainingLoop
 from csml.training.run_directory import RunDirectory
 from csml.training.schedule import Timetable
 from csml.views.recipe import CropSpec
+
+
+class Drawing(NamedTuple):
+    """Arguments of `plan_batch`."""
+
+    omega: np.ndarray | None = None
+    positives: int = 1
+    similarities: np.ndarray | None = None
 
 
 class CropLoop(TrainingLoop):
@@ -26,19 +36,21 @@ class CropLoop(TrainingLoop):
     def crops(self) -> list[CropSpec]:
         """The crops of every image that a step needs."""
 
-    def omega(self) -> tuple[Any, int]:
-        """Ω `(N, k)` or None, and the number of neighbours drawn from it."""
-        return None, 1
+    def omega(self) -> Drawing:
+        """What neighbours are drawn from, and how."""
+        return Drawing()
 
     def batches(self) -> Iterator[CropBatch]:
         config, specs = self._training, self.crops()
         batches = epoch_batches(len(self.images), config.batch_size, config.seed, self.epoch)
-        omega, positives = self.omega()
+        drawing = self.omega()
 
         def plans() -> Iterator[BatchPlan]:
             for step in range(self.step, len(batches)):
                 numbers = generator_for(config.seed, self.epoch, step, 0)
-                plan = plan_batch(batches[step], omega, len(specs), numbers, positives)
+                plan = plan_batch(
+                    batches[step], drawing.omega, len(specs), numbers, drawing.positives, drawing.similarities
+                )
                 yield from (plan.only(rows, part) for rows, part in self.deal(len(batches[step])))
 
         return view_batches(self.images, plans(), specs, self.workers, pin=self.device.type == "cuda")

@@ -17,9 +17,9 @@ from csml.evaluation.knn import TEMPERATURE, knn_accuracy
 from csml.methods.framework import StepResult
 from csml.models.sync_batchnorm import synchronised
 from csml.neighbors.bank import OnlineBank
-from csml.neighbors.omega import Omega, purity, save_omega, search_omega, turnover
+from csml.neighbors.omega import Omega, purity, save_omega, search_omega, thinned, turnover
 from csml.training.build import build_method, peak_learning_rate
-from csml.training.crops import CropLoop
+from csml.training.crops import CropLoop, Drawing
 from csml.training.device import memory_format
 from csml.training.metrics import embedding_statistics
 from csml.training.run_directory import RunDirectory
@@ -64,8 +64,12 @@ class Pretraining(CropLoop):
     def crops(self) -> list[CropSpec]:
         return crop_specs(self.config)
 
-    def omega(self) -> tuple[np.ndarray | None, int]:
-        return self.neighbors.indices if self.neighbors else None, self.config.views.positives
+    def omega(self) -> Drawing:
+        positives, found = self.config.views.positives, self.neighbors
+        if found is None:
+            return Drawing(None, positives)
+        similar = self.config.neighbors.draw == "similar"
+        return Drawing(found.indices, positives, found.similarities if similar else None)
 
     def train_step(self, batch: CropBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         config, device = self.config, self.device
@@ -116,6 +120,7 @@ class Pretraining(CropLoop):
             pooled = self._features(self.data.train, settings.encoder)
             features, good = pooled.by_stage[4].to(self.device), pooled.good
         found = search_omega(features, good, settings.k, self.epoch, settings.recall, self.world)
+        found = thinned(found, settings.keep, settings.mutual)
         self.searched = {"omega/purity": purity(found.indices, self.data.train.labels)}
         self.searched["search_seconds"] = time.monotonic() - started
         if self.neighbors is not None:
