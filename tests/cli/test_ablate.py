@@ -162,12 +162,13 @@ def test_every_shipped_ablation_is_valid_at_every_scale(name: str, scale: str, t
 
 def test_the_modules_are_the_paper_s_rows(tmp_path: Path) -> None:
     rows = {v.name: run_config(v, 0, None, tmp_path) for v in read_ablation("modules", "paper").variations}
-    moco, cross, mixed, small = rows.values()
+    moco, cross, mixed, small, longer = rows.values()
     assert (moco.views.cross_sample, moco.views.mix, moco.model.stages) == (False, "none", (4,))
     assert (cross.views.cross_sample, cross.views.mix) == (True, "none")
     assert (mixed.views.mix, mixed.views.small_crops) == ("cutmix", 0)
     assert (small.views.mix, small.views.small_crops) == ("cutmix", 4)
-    assert {config.epochs for config in rows.values()} == {200}
+    assert {config.epochs for config in (moco, cross, mixed, small)} == {200}
+    assert (longer.epochs, longer.views.cross_sample) == (400, False)
 
 
 def test_multiples_of_the_base_are_worked_out(tmp_path: Path) -> None:
@@ -231,3 +232,22 @@ def test_names_and_scales_that_do_not_exist_are_told_with_those_that_do(tmp_path
     ):
         with pytest.raises(CsmlError, match=told):
             read_ablation(file, scale)
+
+
+def test_few_labels_judge_every_run_and_a_network_from_scratch(tmp_path: Path) -> None:
+    text = FILE.replace("seeds: [0, 1]", "seeds: [0]").replace("epochs: 2", "epochs: 1")
+    text += "few_labels: {fractions: [0.1, 0.5], finetune: {epochs: 1}, mine: {max_entropy: 3, epochs: 1}, "
+    quick = tmp_path / "quick.yaml"
+    quick.write_text(text + "scratch: {epochs: 1, batch_size: 10}}\npaper: {MoCo v2: 67.5}\n")
+    done = csml("ablate", str(quick), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    runs = {run["variation"]: run for run in accuracies(tmp_path / "out")}
+    assert list(runs) == ["MoCo v2", "q_a + q_p", "labels alone"]
+    for share in ("10 %", "50 %"):
+        assert {f"fine-tuned, {share}", f"mined, {share}"} <= runs["MoCo v2"].keys()
+        assert f"labels alone, {share}" in runs["labels alone"]
+    header, _, first, *_ = [line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if "|" in line]
+    assert header.split("|")[-2].strip() == "paper" and first.split("|")[-2].strip() == "67.5"
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
+    assert csml("ablate", str(quick), "--out", str(tmp_path / "out")).returncode == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}

@@ -6,7 +6,6 @@ import shlex
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -15,7 +14,7 @@ from csml.cli.judging import is_judged, labeled_splits, settings_for
 from csml.cli.pretrain import parse as parse_pretrain
 from csml.cli.pretrain import pretrain
 from csml.cli.training import continue_options
-from csml.config.ablations import SHIPPED, Ablation, Variation, as_word, read_ablation
+from csml.config.ablations import SHIPPED, Ablation, FewLabels, Variation, as_words, read_ablation
 from csml.config.checks import check_knn, check_linear
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
@@ -75,6 +74,7 @@ class _Run:
 
 def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     """Run what is missing, in the order of the seeds, so that a first comparison of all variations comes early."""
+    from csml.cli.few_labels import from_scratch
     from csml.report.ablation import Outcome, markdown, measure, write_outcome
     from csml.training.interruption import StopSignals
 
@@ -96,7 +96,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
         for number, run in enumerate(runs, 1):
             log.info("\n[%d/%d] %s%s", number, len(runs), run.title, ": done" if done[run.root] else "")
             try:
-                code = _carry_out(run, done[run.root])
+                code = _carry_out(run, done[run.root], ablation.few_labels)
             except CsmlError as error:  # one bad run should not cost the others
                 log.error("%s failed: %s", run.title, error)
                 failed[run.title] = str(error)
@@ -108,10 +108,19 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
             if code or signals.caught is not None:
                 log.warning("what is done is kept; continue with: %s", command)
                 return code or 128 + int(signals.caught or 0)
+        if ablation.few_labels and ablation.few_labels.scratch is not None:
+            for seed in ablation.seeds:
+                first = next(run for run in runs if run.seed == seed)
+                place, words = folder / "labels-alone" / f"seed-{seed}", _scratch_words(first, ablation.few_labels)
+                if code := from_scratch(place, ablation.few_labels, words, seed):
+                    log.warning("what is done is kept; continue with: %s", command)
+                    return code
+                outcomes.append(Outcome(Variation("labels alone", (), {}, {}), seed, measure(place)))
+            write_outcome(folder, ablation, outcomes, failed)
     if outcomes:
         console = Console(soft_wrap=True, highlight=False)
         console.print(f"\n{ablation.title}\n")
-        console.print(markdown(outcomes), markup=False)
+        console.print(markdown(outcomes, ablation.paper), markup=False)
         console.print(f"table, numbers and plot: {folder}/table.md, runs.csv, results.json, plot.png")
     for title, problem in failed.items():
         log.error("%s failed: %s", title, problem)
@@ -124,8 +133,8 @@ def _planned(ablation: Ablation, data: str | None, folder: Path) -> list[_Run]:
     for seed in ablation.seeds:
         for variation in ablation.variations:
             config = run_config(variation, seed, data, folder)
-            by_knn = settings_for("knn", KnnConfig, config, _words(ablation.knn))
-            by_linear = settings_for("linear", LinearConfig, config, _words(ablation.linear))
+            by_knn = settings_for("knn", KnnConfig, config, as_words(ablation.knn))
+            by_linear = settings_for("linear", LinearConfig, config, as_words(ablation.linear))
             check_knn(by_knn)
             check_linear(by_linear)
             runs.append(_Run(variation, seed, config, by_knn, by_linear))
@@ -176,8 +185,10 @@ def _is_done(run: _Run) -> bool:
     return bool(records) and records[-1]["epoch"] == run.config.epochs
 
 
-def _carry_out(run: _Run, done: bool) -> int:
+def _carry_out(run: _Run, done: bool, few: FewLabels | None) -> int:
     """Train what is left of a run, judge it where that was not done; the exit code."""
+    from csml.cli.few_labels import judge
+
     root = str(run.root)
     if not done:
         code = pretrain(run.config, continue_options(run.root))
@@ -185,13 +196,17 @@ def _carry_out(run: _Run, done: bool) -> int:
             return code
     if not is_judged(run.root / "knn.json", root, run.knn):
         knn.carry_out(root, run.knn)
-    if not is_judged(run.root / "linear.json", root, run.linear):
-        return linear.carry_out(root, run.linear, resume="can")
-    return 0
+    judged = is_judged(run.root / "linear.json", root, run.linear)
+    if not judged and (code := linear.carry_out(root, run.linear, resume="can")):
+        return code
+    return judge(run.root, few, run.variation.preset, run.seed) if few else 0
 
 
-def _words(settings: dict[str, Any]) -> list[str]:
-    return [word for key, value in settings.items() for word in (f"--{key}", as_word(value))]
+def _scratch_words(run: _Run, few: FewLabels) -> list[str]:
+    """The data and the network of a run, and what the file says of training with labels alone."""
+    same = ("data", "images.", "hardware.", "model.backbone", "model.small_images")
+    settings = {k: v for k, v in flatten(settings_of(run.config)).items() if k.startswith(same) and v is not None}
+    return [*run.variation.preset, *as_words(settings), *as_words(few.scratch or {})]
 
 
 def _slug(name: str) -> str:

@@ -104,8 +104,8 @@ class NeighborsConfig:
     """Epochs before the first search; until then x_p is another view of the anchor.
     Raise it if the logged purity or the 20-NN is still low when the first search comes."""
     keep: float = 1.0
-    """Share of all pairs of an image and its neighbour that is kept, the most similar; an image that is left without any
-    draws another view of itself. Lower it if the logged purity of Ω is below a half: wrong neighbours do harm."""
+    """Share of all pairs of an image and its neighbour that is kept, the most similar; an image left without any draws
+    another view of itself. Lower it if the logged purity of Ω is below a half: wrong neighbours do harm."""
     mutual: bool = False
     """Keep a neighbour only if the image is among the neighbour's own k as well."""
     draw: Literal["uniform", "similar"] = "uniform"

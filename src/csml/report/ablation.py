@@ -13,7 +13,10 @@ from matplotlib.figure import Figure
 from csml.config.ablations import Ablation, Variation
 from csml.data.cache import atomic_write
 from csml.training.metrics import read_metrics
+from csml.training.run_directory import commit
 
+FEW_LABELS = "few-labels"
+"""Folder inside a run, with one for each share of the labels."""
 _COLORS = ("#3b6ea5", "#c8553d", "#588157", "#8e6c8a", "#b08900", "#4d4d4d")
 
 
@@ -28,18 +31,32 @@ class Outcome:
 
 
 def measure(run: Path) -> dict[str, float]:
-    """What the files of a judged run say: kNN, linear by stage, purity of Ω, minutes of training and search."""
+    """What the files of a judged run say: kNN, linear by stage, few labels, purity of Ω, minutes of training."""
     found: dict[str, float] = {}
     if (run / "knn.json").exists():
         found |= {f"{k}-NN": share for k, share in json.loads((run / "knn.json").read_text())["accuracy"].items()}
     if (run / "linear.json").exists():
         stages = json.loads((run / "linear.json").read_text())["stages"]
         found |= {f"linear, stage {stage}": scores["top1"] for stage, scores in sorted(stages.items())}
-    records = read_metrics(run / "metrics.jsonl")
+    found |= _few_labels(run)
+    records = read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
     purities = [record["omega/purity"] for record in records if record.get("omega/purity") is not None]
     if purities:
         found["purity of Ω"] = purities[-1]
-    found["minutes"] = sum(record["seconds"] + record.get("search_seconds", 0.0) for record in records) / 60
+    if records:
+        found["minutes"] = sum(record["seconds"] + record.get("search_seconds", 0.0) for record in records) / 60
+    return found
+
+
+def _few_labels(run: Path) -> dict[str, float]:
+    """`fine-tuned, 1 %` and the like: top-1."""
+    names = {"supervised": "labels alone", "finetune": "fine-tuned", "mine": "mined"}
+    found = {}
+    for place in sorted(run.glob(f"{FEW_LABELS}/*"), key=lambda place: float(place.name)):
+        for command, name in names.items():
+            if (place / command / f"{command}.json").exists():
+                result = json.loads((place / command / f"{command}.json").read_text())
+                found[f"{name}, {100 * float(place.name):g} %"] = result["top1"]
     return found
 
 
@@ -56,14 +73,17 @@ def summarize(outcomes: list[Outcome]) -> dict[str, dict[str, tuple[float, float
     return table
 
 
-def markdown(outcomes: list[Outcome]) -> str:
-    """The table: mean ± deviation over seeds, shares in percent."""
+def markdown(outcomes: list[Outcome], paper: dict[str, float] | None = None) -> str:
+    """The table: mean ± deviation over seeds, shares in percent; beside them the paper's figure."""
     table = summarize(outcomes)
-    keys = _measures(table)
-    lines = ["| | " + " | ".join(keys) + " | seeds |", "|---|" + "---|" * (len(keys) + 1)]
+    keys = [*_measures(table), "seeds", *(["paper"] if paper else [])]
+    lines = ["| | " + " | ".join(keys) + " |", "|---|" + "---|" * len(keys)]
     for name, row in table.items():
-        seeds = max(n for _, _, n in row.values())
-        lines.append(f"| {name} | " + " | ".join(_cell(key, row.get(key)) for key in keys) + f" | {seeds} |")
+        cells = {key: _cell(key, row.get(key)) for key in keys}
+        cells["seeds"] = str(max(n for _, _, n in row.values()))
+        if paper:
+            cells["paper"] = f"{paper[name]:.1f}" if name in paper else ""
+        lines.append(f"| {name} | " + " | ".join(cells[key] for key in keys) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -71,7 +91,7 @@ def write_outcome(folder: Path, ablation: Ablation, outcomes: list[Outcome], fai
     """table.md, runs.csv, results.json, plot.png and plot.svg, each replaced as a whole."""
     table = summarize(outcomes)
     keys = _measures(table)
-    text = f"# {ablation.title}\n\n{markdown(outcomes)}"
+    text = f"# {ablation.title}\n\n{markdown(outcomes, ablation.paper)}"
     text += "".join(f"\n{name}: {problem}\n" for name, problem in failed.items())
     with atomic_write(folder / "table.md") as path:
         path.write_text(text)
@@ -83,6 +103,8 @@ def write_outcome(folder: Path, ablation: Ablation, outcomes: list[Outcome], fai
     results = {
         "title": ablation.title,
         "seeds": list(ablation.seeds),
+        "paper": ablation.paper,
+        "commit": commit(),
         "commands": {v.name: ["csml", "pretrain", *v.arguments] for v in ablation.variations},
         "times": {v.name: v.times for v in ablation.variations if v.times},
         "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],

@@ -100,7 +100,7 @@ def write_facts(run: RunDirectory, extra: dict[str, Any]) -> None:
     facts = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "machine": platform.platform(),
         "versions": {package: version(package) for package in _PACKAGES},
@@ -131,7 +131,7 @@ def _next_free(parent: Path, name: str) -> Path:
     raise AssertionError
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the source tree csml runs from, if it is one; "+" marks uncommitted changes."""
     here = Path(__file__).parent
     try:

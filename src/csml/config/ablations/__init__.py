@@ -1,7 +1,7 @@
 """Ablations: a base, named variations of it, seeds. The files beside this one mirror the paper's, at three scales."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ import yaml
 from csml.config.presets import TWINS, flatten
 from csml.errors import CsmlError
 
-SHIPPED: tuple[str, ...] = ("modules", "neighbors", "levels", "mixing", "positives", "epochs", "byol", "cost")
-_KEYS = ("title", "scales", "base", "seeds", "variations", "grid", "knn", "linear", "plot")
+SHIPPED: tuple[str, ...] = (
+    "modules", "neighbors", "levels", "mixing", "positives", "epochs", "byol", "cost", "labels", "omega",
+)  # fmt: skip
+_KEYS = ("title", "scales", "base", "seeds", "variations", "grid", "knn", "linear", "few_labels", "paper", "plot")
 _PLOTS = ("bars", "cost", "stages")
 _NOT_SETTINGS = ("preset", "twin", "times")
 
@@ -29,6 +31,24 @@ class Variation:
     facts: dict[str, Any]
     """the settings that make it differ from the base"""
 
+    @property
+    def preset(self) -> list[str]:
+        """The words that name its preset, for commands that go on with it."""
+        return list(self.arguments[:2]) if self.arguments[:1] == ("--preset",) else []
+
+
+@dataclass(frozen=True)
+class FewLabels:
+    """One more judge: networks that learn from a share of the labels."""
+
+    fractions: tuple[float, ...]
+    finetune: dict[str, Any]
+    """settings of `csml finetune`, dotted"""
+    mine: dict[str, Any] | None
+    """settings of `csml mine` after it; None: not wanted"""
+    scratch: dict[str, Any] | None
+    """settings of `csml supervised` for a network that is not pre-trained; None: not wanted"""
+
 
 @dataclass(frozen=True)
 class Ablation:
@@ -44,6 +64,9 @@ class Ablation:
     """settings of `csml linear`, dotted"""
     plot: str
     """bars, cost, stages, or a setting whose values are the x axis"""
+    few_labels: FewLabels | None = None
+    paper: dict[str, float] = field(default_factory=dict)
+    """what the paper has in each row, in percent"""
 
 
 def read_ablation(file: str, scale: str | None) -> Ablation:
@@ -75,7 +98,8 @@ def _at_scale(tree: dict[str, Any], file: str, scale: str | None) -> dict[str, A
         given = "give --scale with" if scale is None else f"{scale!r} is unknown; choose"
         raise CsmlError(f"scale: {given} one of {', '.join(scales)}")
     chosen = dict(_mapping(scales[scale], f"{file}: scales: {scale}"))
-    own: dict[str, Any] = {key: chosen.pop(key) for key in ("seeds", "knn", "linear", "title") if key in chosen}
+    judges = ("seeds", "knn", "linear", "few_labels", "title")
+    own: dict[str, Any] = {key: chosen.pop(key) for key in judges if key in chosen}
     return {**tree, **own, "base": {**flatten(chosen), **_settings(tree, "base", file)}}
 
 
@@ -112,7 +136,31 @@ def _ablation(name: str, file: str, tree: dict[str, Any]) -> Ablation:
         knn=_settings(tree, "knn", file),
         linear=_settings(tree, "linear", file),
         plot=plot,
+        few_labels=_few_labels(_mapping(tree.get("few_labels"), f"{file}: few_labels"), file),
+        paper=_of_paper(_mapping(tree.get("paper"), f"{file}: paper"), rows, file),
     )
+
+
+def _few_labels(tree: dict[str, Any], file: str) -> FewLabels | None:
+    if not tree:
+        return None
+    unknown = [key for key in tree if key not in ("fractions", "finetune", "mine", "scratch")]
+    fractions = tree.get("fractions")
+    if unknown or not isinstance(fractions, list) or not all(isinstance(f, float) and 0 < f <= 1 for f in fractions):
+        wanted = "fractions such as [0.01, 0.1], and settings under finetune, mine: {} and scratch: {}"
+        raise CsmlError(f"{file}: few_labels: give {wanted}")
+    finetune, mine, scratch = (
+        flatten(_mapping(tree[key], f"{file}: few_labels: {key}")) if key in tree else None
+        for key in ("finetune", "mine", "scratch")
+    )
+    return FewLabels(tuple(fractions), finetune or {}, mine, scratch)
+
+
+def _of_paper(tree: dict[str, Any], rows: dict[str, Any], file: str) -> dict[str, float]:
+    for row in tree:
+        if str(row) not in rows:
+            raise CsmlError(f"{file}: paper: there is no row {row!r}; there are {', '.join(rows)}")
+    return {str(row): float(value) for row, value in tree.items()}
 
 
 def _grid(axes: dict[str, Any], file: str) -> dict[str, dict[str, Any]]:
@@ -142,6 +190,11 @@ def _variation(name: str, settings: dict[str, Any], own: dict[str, Any], file: s
             words += [f"--{key}", as_word(value)]
     facts = {key: value for key, value in own.items() if key.split(".")[0] not in ("times", "twin")}
     return Variation(name, tuple(words), times, facts)
+
+
+def as_words(settings: dict[str, Any]) -> list[str]:
+    """As options of a command line."""
+    return [word for key, value in settings.items() for word in (f"--{key}", as_word(value))]
 
 
 def as_word(value: Any) -> str:
