@@ -131,6 +131,21 @@ def test_judging_anew_with_other_settings_needs_no_training(finished: Path, tmp_
     assert all("3-NN" in run and "5-NN" not in run for run in accuracies(copy))
 
 
+def test_tables_are_put_on_one_page_with_what_made_them(finished: Path, tmp_path: Path) -> None:
+    output = tmp_path / "docs" / "evidence.md"
+    done = csml("tables", str(finished), str(finished), "--output", str(output), "--title", "Evidence")
+    assert done.returncode == 0, done.stderr
+    page = output.read_text()
+    assert page.startswith("# Evidence\n")
+    assert page.count("## With and without a mixture") == 2
+    table = [line for line in (finished / "table.md").read_text().splitlines() if line.startswith("|")]
+    assert all(line in page for line in table)
+    assert "csml ablate" in page and "Seeds 0, 1" in page and "minutes" in page
+    assert (output.parent / "evidence" / "out.png").exists() and "](evidence/out.png)" in page
+    missing = csml("tables", str(tmp_path), "--output", str(output))
+    assert missing.returncode == 2 and "results.json" in missing.stderr
+
+
 def test_one_failing_run_does_not_cost_the_others(tmp_path: Path) -> None:
     text = FILE.replace("seeds: [0, 1]", "seeds: [0]").replace(
         "  MoCo v2: {twin: moco-v2}", "  broken: {optimizer.lr_per_256: 1.0e+30}"

@@ -23,6 +23,7 @@ COMMANDS = {
     "report": ("csml.cli.report", "one page to look at: results, map, neighbours, classes, training"),
     "explore": ("csml.cli.explore", "a local page over all images: search, filter, label"),
     "ablate": ("csml.cli.ablate", "train and judge variations at several seeds; one table"),
+    "tables": ("csml.cli.tables", "the tables of several ablations as one page"),
 }
 
 _HELP = """csml learns visual representations from unlabelled images.

@@ -104,7 +104,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
             else:
                 if code == 0:
                     outcomes.append(Outcome(run.variation, run.seed, measure(run.root)))
-            write_outcome(folder, ablation, outcomes, failed)
+            write_outcome(folder, ablation, outcomes, failed, command)
             if code or signals.caught is not None:
                 log.warning("what is done is kept; continue with: %s", command)
                 return code or 128 + int(signals.caught or 0)
@@ -116,7 +116,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                     log.warning("what is done is kept; continue with: %s", command)
                     return code
                 outcomes.append(Outcome(Variation("labels alone", (), {}, {}), seed, measure(place)))
-            write_outcome(folder, ablation, outcomes, failed)
+            write_outcome(folder, ablation, outcomes, failed, command)
     if outcomes:
         console = Console(soft_wrap=True, highlight=False)
         console.print(f"\n{ablation.title}\n")

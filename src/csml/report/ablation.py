@@ -2,11 +2,13 @@
 
 import csv
 import json
+import os
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -60,9 +62,12 @@ def _few_labels(run: Path) -> dict[str, float]:
     return found
 
 
-def summarize(outcomes: list[Outcome]) -> dict[str, dict[str, tuple[float, float | None, int]]]:
-    """Per variation and measure: mean, sample deviation over seeds (None for one seed), number of seeds."""
-    table: dict[str, dict[str, tuple[float, float | None, int]]] = {}
+Summary = dict[str, dict[str, tuple[float, float | None, int]]]
+"""Per variation and measure: mean, sample deviation over seeds (None for one seed), number of seeds."""
+
+
+def summarize(outcomes: list[Outcome]) -> Summary:
+    table: Summary = {}
     for name in dict.fromkeys(outcome.variation.name for outcome in outcomes):
         rows = [outcome.measured for outcome in outcomes if outcome.variation.name == name]
         table[name] = {}
@@ -75,7 +80,19 @@ def summarize(outcomes: list[Outcome]) -> dict[str, dict[str, tuple[float, float
 
 def markdown(outcomes: list[Outcome], paper: dict[str, float] | None = None) -> str:
     """The table: mean ± deviation over seeds, shares in percent; beside them the paper's figure."""
-    table = summarize(outcomes)
+    return _markdown(summarize(outcomes), paper)
+
+
+def table_of(results: dict[str, Any]) -> str:
+    """The same from results.json."""
+    table = {
+        name: {key: (cell["mean"], cell["deviation"], cell["seeds"]) for key, cell in row.items()}
+        for name, row in results["summary"].items()
+    }
+    return _markdown(table, results["paper"])
+
+
+def _markdown(table: Summary, paper: dict[str, float] | None) -> str:
     keys = [*_measures(table), "seeds", *(["paper"] if paper else [])]
     lines = ["| | " + " | ".join(keys) + " |", "|---|" + "---|" * len(keys)]
     for name, row in table.items():
@@ -87,7 +104,9 @@ def markdown(outcomes: list[Outcome], paper: dict[str, float] | None = None) -> 
     return "\n".join(lines) + "\n"
 
 
-def write_outcome(folder: Path, ablation: Ablation, outcomes: list[Outcome], failed: dict[str, str]) -> None:
+def write_outcome(
+    folder: Path, ablation: Ablation, outcomes: list[Outcome], failed: dict[str, str], command: str
+) -> None:
     """table.md, runs.csv, results.json, plot.png and plot.svg, each replaced as a whole."""
     table = summarize(outcomes)
     keys = _measures(table)
@@ -104,7 +123,9 @@ def write_outcome(folder: Path, ablation: Ablation, outcomes: list[Outcome], fai
         "title": ablation.title,
         "seeds": list(ablation.seeds),
         "paper": ablation.paper,
+        "command": command,
         "commit": commit(),
+        "machine": f"{os.cpu_count()} CPU cores" if not torch.cuda.is_available() else torch.cuda.get_device_name(),
         "commands": {v.name: ["csml", "pretrain", *v.arguments] for v in ablation.variations},
         "times": {v.name: v.times for v in ablation.variations if v.times},
         "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],

@@ -1,0 +1,51 @@
+"""Several ablations on one page: every table with its command, commit, seeds and minutes, and its plot."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from csml.errors import CsmlError
+from csml.report.ablation import table_of
+
+_INTRODUCTION = (
+    "Written by `csml tables` from what `csml ablate` has left, nothing by hand. Mean ± sample deviation over "
+    "seeds, accuracies in percent; `paper`: what the paper reports of this row, on ImageNet with a ResNet-50."
+)
+
+
+def write_page(folders: list[Path], output: Path, title: str) -> None:
+    """The page, and beside it the plots in a folder of its name."""
+    parts = [f"# {title}", _INTRODUCTION]
+    images = output.with_suffix("")
+    for folder in folders:
+        outcome = _read(folder)
+        parts += [f"## {outcome['title']}", _facts(outcome), "```\n" + outcome["command"] + "\n```", table_of(outcome)]
+        note = folder / "note.md"
+        if note.exists():
+            parts.append(note.read_text().strip())
+        if (folder / "plot.png").exists():
+            images.mkdir(parents=True, exist_ok=True)
+            drawn = images / f"{folder.name}.png"
+            shutil.copyfile(folder / "plot.png", drawn)
+            parts.append(f"![{outcome['title']}]({os.path.relpath(drawn, output.parent)})")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / "results.json"
+    if not path.exists():
+        raise CsmlError(f"{folder}: there is no results.json; give the --out of a finished csml ablate")
+    outcome: dict[str, Any] = json.loads(path.read_text())
+    return outcome
+
+
+def _facts(outcome: dict[str, Any]) -> str:
+    """Seeds, time and version; what failed."""
+    minutes = sum(run.get("minutes", 0.0) for run in outcome["runs"])
+    seeds = ", ".join(map(str, outcome["seeds"]))
+    commit = (outcome.get("commit") or "unknown")[:12]
+    text = f"Seeds {seeds}; {minutes:.0f} minutes of pre-training; commit {commit}; {outcome['machine']}."
+    return text + "".join(f" {name} failed: {problem}." for name, problem in outcome["failed"].items())
