@@ -19,16 +19,16 @@ class Elsewhere:
         if await_it:
             self.wait()
 
-    def __call__(self) -> None:
+    def __call__(self) -> Any:
         self.begin()
-        self.wait()
+        return self.wait()
 
     def begin(self) -> None:
         self._pipe.send("go")
 
-    def wait(self) -> None:
-        """Until it is made, or its turn is over."""
-        self._pipe.recv()
+    def wait(self) -> Any:
+        """Until it is made, or its turn is over; what it returned."""
+        return self._pipe.recv()
 
     def close(self) -> None:
         self._pipe.send("stop")
@@ -39,5 +39,4 @@ def _serve(pipe: Any, make: Callable[..., Callable[[], object]], arguments: tupl
     side = make(*arguments)
     pipe.send("ready")
     while pipe.recv() == "go":
-        side()
-        pipe.send("done")
+        pipe.send(side())

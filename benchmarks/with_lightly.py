@@ -29,7 +29,7 @@ class _Pictures(Dataset[tuple[list[Tensor], int]]):
         return self.transform(Image.fromarray(self.pixels[index])), 0
 
 
-def _resnet18(small_images: bool) -> nn.Module:
+def resnet18(small_images: bool) -> nn.Module:
     net = torchvision.models.resnet18()
     if small_images:
         net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
@@ -40,7 +40,12 @@ def _resnet18(small_images: bool) -> nn.Module:
 
 def lightly_epoch(pixels: np.ndarray, batch: int, small_images: bool, workers: int) -> Callable[[], None]:
     """One epoch over uint8 `(N, S, S, 3)`: two views per picture, a memory bank of 4096, SGD."""
-    query = nn.Sequential(_resnet18(small_images), MoCoProjectionHead(512, 512, 128))
+    return epoch_with(resnet18(small_images), 512, pixels, batch, workers)
+
+
+def epoch_with(net: nn.Module, channels: int, pixels: np.ndarray, batch: int, workers: int) -> Callable[[], None]:
+    """The same with another network, `(B, 3, S, S)` → `(B, channels)`."""
+    query = nn.Sequential(net, MoCoProjectionHead(channels, channels, 128))
     key = copy.deepcopy(query)
     deactivate_requires_grad(key)
     criterion = NTXentLoss(memory_bank_size=(4096, 128))

@@ -32,8 +32,10 @@ def join_world(hardware: HardwareConfig) -> World:
         return World()
     gpu = hardware.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
     if not dist.is_initialized():
-        try:
-            dist.init_process_group("nccl" if gpu else "gloo", timeout=timedelta(seconds=PATIENCE))
+        if gpu:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        try:  # beside NCCL gloo, for what lies on the CPU
+            dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=timedelta(seconds=PATIENCE))
         except (RuntimeError, ValueError) as error:
             raise CsmlError(f"hardware.devices: the processes cannot reach each other ({reason(error)})") from error
     world = World(dist.get_rank(), dist.get_world_size())

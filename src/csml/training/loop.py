@@ -154,7 +154,10 @@ class TrainingLoop(ABC):
                     log.info(line + (f"  {record['failed']} unreadable" if record["failed"] else ""))
                 if self.epoch % settings.checkpoint.every_epochs == 0 or self.epoch == self.timetable.epochs:
                     self.save()
-                self._stop_if_asked(signals)
+                caught = self.world.largest(signals.caught or 0)
+                if caught and self.epoch < self.timetable.epochs:
+                    self.save()
+                    self._stop_if(caught)
         if writer is not None:
             writer.close()
         return record
@@ -180,10 +183,12 @@ class TrainingLoop(ABC):
                 self.seconds += now - asked
                 bar.update(task, advance=1, note=f"{self.means.anchors / self.seconds:,.0f} images/s")
                 if self.step < timetable.per_epoch:
-                    if self._time_to_save(now - saved):
+                    # What one process was told, all are; and clocks differ.
+                    wish = self.world.largest(2 * (signals.caught or 0) + self._time_to_save(now - saved))
+                    if wish:
                         self.save()
                         saved = time.monotonic()
-                    self._stop_if_asked(signals)
+                    self._stop_if(wish // 2)
                 asked = time.monotonic()
 
     def deal(self, rows: int) -> Iterator[tuple[slice, Part]]:
@@ -315,10 +320,9 @@ class TrainingLoop(ABC):
         by_steps = settings.every_steps is not None and self.step % settings.every_steps == 0
         return by_steps or seconds > 60 * settings.every_minutes
 
-    def _stop_if_asked(self, signals: StopSignals) -> None:
-        caught = self.world.largest(signals.caught or 0)  # what one process was told, all are
-        if not caught or self.epoch == self.timetable.epochs:
+    def _stop_if(self, caught: int) -> None:
+        """By a signal, after saving."""
+        if not caught:
             return
-        self.save()
         again = f"{program()} {self.command} --resume {shlex.quote(str(self.resumes))}"
         raise Interrupted(caught, f"stopped in {self.where()}; continue with: {again}")

@@ -1,0 +1,134 @@
+"""`python -m benchmarks.quality`: 20-NN against minutes of training, ours and lightly's documented MoCo example.
+
+Same pictures, same network, same machine; an epoch of each in turn, each in its own process. Testing is not counted.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+from benchmarks.elsewhere import Elsewhere
+from benchmarks.trainers import MOCO_V2
+from csml.cli.pretrain import parse
+from csml.config.schema import PretrainConfig
+from csml.data.open import DataSplits, open_data
+from csml.evaluation.features import extract_features
+from csml.evaluation.knn import TEMPERATURE, knn_accuracy
+from csml.models.backbones import build_backbone, stage_channels
+from csml.training.device import build_fabric, keep_freed_memory
+from csml.training.interruption import StopSignals
+from csml.training.pretraining import Pretraining
+from csml.training.run_directory import RunDirectory
+
+Epoch = Callable[[], tuple[float, float]]
+"""Trains for an epoch; seconds of it, and the 20-NN after it."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", default="cifar10-tiny")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of training, of each side")
+    parser.add_argument("--output", type=Path, default=Path("quality"), help="folder for results.json and plot.png")
+    asked, settings = parser.parse_known_args()
+    words = ["--preset", asked.preset, *settings]
+    sides = {
+        "csml, CsMl": Elsewhere(_ours, words),
+        "csml, MoCo v2": Elsewhere(_ours, [*words, *MOCO_V2]),
+        "lightly, MoCo v2": Elsewhere(_lightly, words),
+    }
+    curves: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    asked.output.mkdir(parents=True, exist_ok=True)
+    while any(_spent(curve) < asked.minutes for curve in curves.values()):
+        for name, side in sides.items():
+            if _spent(curves[name]) < asked.minutes and (result := side()) is not None:
+                curves[name].append((_spent(curves[name]) + result[0] / 60, result[1]))
+                print(f"{name}: {curves[name][-1][0]:.1f} min, 20-NN {result[1]:.1%}", flush=True)
+            elif _spent(curves[name]) < asked.minutes:
+                curves[name].append((asked.minutes, curves[name][-1][1]))  # all of its epochs are over
+        _write(asked.output, curves, words)
+    for side in sides.values():
+        side.close()
+
+
+def _spent(curve: list[tuple[float, float]]) -> float:
+    return curve[-1][0] if curve else 0.0
+
+
+def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], words: list[str]) -> None:
+    target = curves["csml, MoCo v2"][-1][1]
+    reached = {name: next((at for at, share in curve if share >= target), None) for name, curve in curves.items()}
+    results: dict[str, Any] = {"settings": words, "curves": curves, "target": target, "minutes to target": reached}
+    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    for name, curve in curves.items():
+        axes.plot([at for at, _ in curve], [100 * share for _, share in curve], ".-", label=name)
+    axes.set(xlabel="minutes of training", ylabel="20-NN, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(folder / "plot.png", dpi=150)
+
+
+def _ours(words: list[str]) -> Callable[[], tuple[float, float] | None]:
+    config, _ = parse([*words, "--monitor.knn_every", "0", "--monitor.tensorboard", "false"])
+    data = open_data(config.data, config.images)
+    training = Pretraining(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-quality-"))))
+
+    def epoch() -> tuple[float, float] | None:
+        if training.epoch == config.epochs:
+            return None
+        start = time.perf_counter()
+        with StopSignals() as signals:
+            training.before_epoch()
+            training.train_epoch(signals)
+        seconds = time.perf_counter() - start
+        training.epoch, training.step = training.epoch + 1, 0
+        return seconds, _twenty_nn(training.method.query_encoder.backbone, data, config)
+
+    return epoch
+
+
+def _lightly(words: list[str]) -> Epoch:
+    from benchmarks.with_lightly import epoch_with
+
+    config, _ = parse(words)
+    data = open_data(config.data, config.images)
+    keep_freed_memory()
+    if config.hardware.threads:
+        torch.set_num_threads(config.hardware.threads)
+    torch.manual_seed(config.seed)
+    backbone = build_backbone(config.model.backbone, config.model.small_images)
+    pixels = _pixels(data)
+    train = epoch_with(backbone, stage_channels(backbone)[4], pixels, config.batch_size, workers=0)
+
+    def epoch() -> tuple[float, float]:
+        backbone.train()
+        start = time.perf_counter()
+        train()
+        return time.perf_counter() - start, _twenty_nn(backbone, data, config)
+
+    return epoch
+
+
+def _pixels(data: DataSplits) -> Any:
+    import numpy as np
+
+    return np.stack([np.asarray(data.train.read(id)) for id in range(len(data.train))])
+
+
+def _twenty_nn(backbone: Any, data: DataSplits, config: PretrainConfig) -> float:
+    assert data.labeled is not None and data.val is not None
+    fabric = build_fabric(config.hardware, data.train, config.images.workers)
+    train, test = (extract_features(backbone, part, config.images, fabric) for part in (data.labeled, data.val))
+    return knn_accuracy(train, test, 4, [20], TEMPERATURE, fabric)[0][0]
+
+
+if __name__ == "__main__":
+    main()
