@@ -116,7 +116,7 @@ ONLINE = ["--neighbors.features", "online", "--checkpoint.every_minutes", "0.002
 
 @pytest.mark.parametrize(("more", "same"), [(BYOL, 0.5), (ONLINE, 0.9)], ids=["byol", "online"])
 def test_pretrain(tmp_path: Path, more: list[str], same: float) -> None:
-    """Neighbours, their purity and the 20-NN are those of one process, as far as weights allow that differ in their last
+    """Neighbours, their purity and the 20-NN are those of one process, as far as weights allow that differ in the last
     digits: after one epoch all images are still much alike to BYOL."""
     few = [word for word in SMALL_RUN if word not in QUEUE or "--neighbors.features" in more]
     words = ["pretrain", *few, *more, "--images.synthetic_train", "320", "--epochs", "2"]
