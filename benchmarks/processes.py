@@ -18,14 +18,17 @@ BATCH, SIZE, IMAGES = 256, 32, 2048
 def two_against_one() -> list[Figure]:
     """Images per second of the machine's two cores, either way."""
     figures = []
-    for network in ("resnet18", "tiny"):
+    for network, words, images in (
+        ("tiny", ["--model.backbone", "tiny"], IMAGES),
+        ("ResNet-18, CIFAR stem", ["--model.backbone", "resnet18", "--model.small_images", "true"], BATCH),
+        ("ResNet-18, ImageNet stem", ["--model.backbone", "resnet18"], IMAGES // 2),
+    ):
         for method, settings in (("MoCo v2", MOCO_V2), ("CsMl", CSML)):
-            words = ["--model.backbone", network, *settings]
-            one, two = Elsewhere(_epoch, words, 0, 1, 0), _Pair(words)
-            timing = alternate({"one": one, "two": two}, rounds=5)
+            one, two = Elsewhere(_epoch, [*words, *settings], images, 0, 1, 0), _Pair([*words, *settings], images)
+            timing = alternate({"one": one, "two": two}, rounds=4)
             one.close()
             two.close()
-            rates = {side: IMAGES / timing.median(side) for side in timing.seconds}
+            rates = {side: images / timing.median(side) for side in timing.seconds}
             figures.append(
                 Figure(
                     f"two processes over one with two threads, {network}, {method}",
@@ -45,7 +48,7 @@ def bytes_and_memory() -> list[Figure]:
         words = ["--model.backbone", "tiny", *settings]
         here = trainer(words, 2 * BATCH, SIZE, BATCH)
         weights = sum(p.numel() for p in here.method.parameters() if p.requires_grad)
-        pair = _Pair(words)
+        pair = _Pair(words, IMAGES)
         pair()
         before = _loopback()
         pair()
@@ -71,11 +74,11 @@ def bytes_and_memory() -> list[Figure]:
 class _Pair:
     """Two processes that take their turn together."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(self, words: list[str], images: int) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        self.sides = [Elsewhere(_epoch, words, rank, 2, port, await_it=False) for rank in (0, 1)]
+        self.sides = [Elsewhere(_epoch, words, images, rank, 2, port, await_it=False) for rank in (0, 1)]
         for side in self.sides:
             side.wait()
 
@@ -90,13 +93,13 @@ class _Pair:
             side.close()
 
 
-def _epoch(words: list[str], rank: int, processes: int, port: int) -> Callable[[], None]:
+def _epoch(words: list[str], images: int, rank: int, processes: int, port: int) -> Callable[[], None]:
     if processes > 1:
         here = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
         os.environ |= {name: str(value) for name, value in here.items()}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     threads = ["--hardware.threads", str(max(1, torch.get_num_threads() // processes))]
-    return epoch_of(trainer([*words, *threads], IMAGES, SIZE, BATCH))
+    return epoch_of(trainer([*words, *threads], images, SIZE, BATCH))
 
 
 def _loopback() -> int:

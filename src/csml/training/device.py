@@ -45,7 +45,9 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
         try:
             if os.environ.get("WORLD_SIZE", "1") == "1":
                 return Fabric(accelerator=accelerator, devices=1, precision=precision)
-            strategy = DDPStrategy(broadcast_buffers=False, timeout=timedelta(seconds=PATIENCE))
+            strategy = DDPStrategy(
+                broadcast_buffers=False, gradient_as_bucket_view=True, timeout=timedelta(seconds=PATIENCE)
+            )
             local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
             nodes = max(1, int(os.environ["WORLD_SIZE"]) // local)
             fabric = Fabric(

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import warnings
 from datetime import timedelta
 from typing import NoReturn
 
@@ -38,6 +39,8 @@ def join_world(hardware: HardwareConfig) -> World:
             dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=timedelta(seconds=PATIENCE))
         except (RuntimeError, ValueError) as error:
             raise CsmlError(f"hardware.devices: the processes cannot reach each other ({reason(error)})") from error
+    # torch wants another name for it, which older versions do not know.
+    warnings.filterwarnings("ignore", message=".*broadcast_buffers.*deprecated.*")
     world = World(dist.get_rank(), dist.get_world_size())
     if not world.first:
         logging.getLogger("csml").setLevel(logging.ERROR)
