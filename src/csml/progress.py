@@ -1,5 +1,6 @@
 """The progress bar of everything that takes long."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -10,7 +11,8 @@ T = TypeVar("T")
 
 
 def progress_bar(console: Console | None = None) -> Progress:
-    """A bar with a description, a count, time passed and time left; silent where nobody watches."""
+    """A bar with a description, a count, time passed and time left; silent where nobody watches, and of several
+    processes all but the first."""
     console = console or Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -22,7 +24,7 @@ def progress_bar(console: Console | None = None) -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not console.is_terminal or os.environ.get("RANK", "0") != "0",
     )
 
 

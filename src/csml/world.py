@@ -4,6 +4,7 @@ A batch is dealt out in consecutive shares, in the order of the ranks, so that w
 is the batch as one process would have it.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -134,6 +135,7 @@ class World:
         for first in range(0, len(work), self.size):
             done = [next(mine)] if first + self.rank < len(work) else []
             yield from (result for results in self.everyones(done) for result in results)
+        next(mine, None)  # so that it comes to its end
 
     def sum(self, values: Tensor) -> Tensor:
         """Added up over the processes."""
@@ -208,3 +210,8 @@ ALONE = World()
 def world_of(fabric: Fabric) -> World:
     """The processes that fabric has joined."""
     return World(fabric.global_rank, fabric.world_size)
+
+
+def cores_each(processes: int | None = None) -> int:
+    """Cores that each of several processes on this machine may use; as many as were started, if it is not said."""
+    return max(1, (os.cpu_count() or 1) // (processes or int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))

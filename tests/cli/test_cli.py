@@ -141,7 +141,7 @@ def test_help_of_a_command_explains_its_options(command: str) -> None:
     done = csml(command, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: csml {command}")
-    assert ("--data" in done.stdout) is (command not in ("predict", "export"))
+    assert ("--data" in done.stdout) is (command not in ("predict", "export", "tables"))
 
 
 def test_help_comes_from_the_docstrings() -> None:

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,6 +151,18 @@ def test_a_mining_run_cut_off_in_its_second_round_goes_on(tuned: Path, mined: Pa
     assert resumed.returncode == 0, resumed.stderr
     for name in ("classifier.safetensors", "mine.json", "pseudo_labels.csv"):
         assert (out / "round-2" / name).read_bytes() == (mined / "round-2" / name).read_bytes(), name
+
+
+def test_a_mining_run_that_a_cluster_starts_again_keeps_its_rounds(
+    tuned: Path, mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(mined, out)
+    before = (out / "round-1" / "classifier.safetensors").stat().st_mtime_ns
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    again = csml("mine", str(tuned), *MINE, "--max_entropy", "2.2", "--rounds", "2", "--out", str(out))
+    assert again.returncode == 0, again.stderr
+    assert (out / "round-1" / "classifier.safetensors").stat().st_mtime_ns == before
 
 
 def test_a_threshold_that_nothing_passes_is_told_with_the_nearest(tuned: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,32 @@ def test_detect(small_run: Path, tmp_path: Path, kind: str) -> None:
 
 
 QUEUE = ("--contrast.queue_length", "128")
+
+
+def test_a_batch_smaller_than_the_processes_need_is_refused_by_all(tmp_path: Path) -> None:
+    words = ["pretrain", *SMALL_RUN, "--batch_size", "3", "--contrast.bn_splits", "1", "--out", str(tmp_path / "run")]
+    for code, _, error in together(2, inside, *words):
+        assert code == 2
+        assert "batch_size: at least 4 for 2 processes, not 3" in error
+
+
+def test_who_uses_a_run_decides_anew_about_processes(small_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(small_run, run)
+    settings = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(
+        settings.replace("devices: 1", "devices: 8").replace("accumulate: 1", "accumulate: 2")
+    )
+    noise_photos(tmp_path / "photos", 1)
+    done = csml("neighbors", str(run), str(tmp_path / "photos" / "00.png"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_one_process_can_do_is_not_done_by_several(small_run: Path, tmp_path: Path) -> None:
+    noise_photos(tmp_path, 1)
+    done = csml("neighbors", str(small_run), str(tmp_path / "00.png"), "--hardware.devices", "2")
+    assert done.returncode == 2
+    assert done.stderr.startswith("csml: error: hardware.devices: csml neighbors runs in one process")
 
 
 BYOL = ["--preset", "demo-csml-byol"]

@@ -90,8 +90,8 @@ def children_of(parent: int) -> list[int]:
 def scheduled(out: Path, *more: str) -> list["subprocess.Popen[str]"]:
     """Two processes that a scheduler has started, as their environment tells."""
     words = ["pretrain", *SAME, "--out", str(out), *more]
-    job = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NODELIST": "127.0.0.1", "SLURM_JOB_NAME": "run"}
-    job |= {"SLURM_JOB_ID": str(10_000 + os.getpid() % 10_000), "SLURM_NODEID": "0", "OMP_NUM_THREADS": "1"}
+    job = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "127.0.0.1"}
+    job |= {"SLURM_JOB_ID": str(10_000 + os.getpid() % 10_000), "OMP_NUM_THREADS": "1"}
     return [
         subprocess.Popen(
             [sys.executable, "-m", "csml", *words], stderr=subprocess.PIPE, text=True,

@@ -77,6 +77,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     from csml.cli.few_labels import from_scratch
     from csml.report.ablation import Outcome, markdown, measure, write_outcome
     from csml.training.interruption import StopSignals
+    from csml.training.launch import join_world
 
     name = ablation.name if config.scale is None else f"{ablation.name}-{config.scale}"
     folder = Path(config.out or f"runs/ablate-{name}").expanduser()
@@ -89,6 +90,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
         for run in runs:
             print(f"{'done' if done[run.root] else 'to do'}  {run.title}: {run.root}")
         return 0
+    world = join_world(runs[0].config.hardware)
     _require_labels(runs)
     outcomes: list[Outcome] = []
     failed: dict[str, str] = {}
@@ -98,16 +100,20 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
             try:
                 code = _carry_out(run, done[run.root], ablation.few_labels)
             except CsmlError as error:  # one bad run should not cost the others
+                if world.size > 1:  # it may be the mistake of one process, and the others wait for it
+                    raise
                 log.error("%s failed: %s", run.title, error)
                 failed[run.title] = str(error)
                 code = 0
             else:
-                if code == 0:
+                if code == 0 and world.first:
                     outcomes.append(Outcome(run.variation, run.seed, measure(run.root)))
-            write_outcome(folder, ablation, outcomes, failed, command)
-            if code or signals.caught is not None:
+            if world.first:
+                write_outcome(folder, ablation, outcomes, failed, command)
+            caught = world.largest(signals.caught or 0)
+            if code or caught:
                 log.warning("what is done is kept; continue with: %s", command)
-                return code or 128 + int(signals.caught or 0)
+                return code or 128 + caught
         if ablation.few_labels and ablation.few_labels.scratch is not None:
             for seed in ablation.seeds:
                 first = next(run for run in runs if run.seed == seed)
@@ -116,8 +122,9 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                     log.warning("what is done is kept; continue with: %s", command)
                     return code
                 outcomes.append(Outcome(Variation("labels alone", (), {}, {}), seed, measure(place)))
-            write_outcome(folder, ablation, outcomes, failed, command)
-    if outcomes:
+            if world.first:
+                write_outcome(folder, ablation, outcomes, failed, command)
+    if outcomes and world.first:
         console = Console(soft_wrap=True, highlight=False)
         console.print(f"\n{ablation.title}\n")
         console.print(markdown(outcomes, ablation.paper), markup=False)

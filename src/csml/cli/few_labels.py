@@ -20,10 +20,7 @@ def judge(run: Path, few: FewLabels, preset: list[str], seed: int) -> int:
                 return code
         if few.mine is not None and not (mined / "mine.json").exists():
             mining, _ = mine.parse([str(tuned), *preset, *as_words(few.mine), "--seed", str(seed)])
-            options = continue_options(mined / "round-1")
-            if options.resume:
-                options = replace(options, resume=str(mined))
-            if code := mine.mine(replace(mining, out=str(mined)), options):
+            if code := mine.mine(replace(mining, out=str(mined)), continue_options(mined)):
                 return code
     return 0
 

@@ -13,6 +13,7 @@ from csml.evaluation.features import extract_features
 from csml.evaluation.index import open_index
 from csml.report.contact_sheet import sheet
 from csml.training.device import build_fabric
+from csml.training.launch import require_alone
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
@@ -40,6 +41,7 @@ def run(arguments: list[str]) -> int:
     missing = [name for name in settings.queries if not Path(name).expanduser().is_file()]
     if missing:
         raise CsmlError(f"{missing[0]} is not there; give image files")
+    require_alone("neighbors", config.hardware)
     images, backbone = all_images(config), load_backbone(settings.weights)
     fabric = build_fabric(config.hardware, images, config.images.workers)
     backbone = backbone.to(fabric.device)

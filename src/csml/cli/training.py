@@ -157,21 +157,22 @@ def begin(world: "World", out: str | None, options: Options, name: str) -> "tupl
     from csml.training.launch import was_restarted
     from csml.training.run_directory import RunDirectory, new_run, open_run
 
-    resume = options.resume
-    if was_restarted(world) and out and not resume:
-        options = continue_options(Path(out).expanduser())
-        resume = options.resume
+    again = was_restarted(world)
 
-    def made() -> str:
-        return str((open_run(resume) if resume else new_run(out, name, options.overwrite)).root)
+    def made() -> tuple[str, bool]:
+        chosen = options
+        if again and out and not options.resume:
+            chosen = continue_options(Path(out).expanduser())
+        run = open_run(chosen.resume) if chosen.resume else new_run(out, name, chosen.overwrite)
+        return str(run.root), chosen.resume is not None
 
-    root = Path(world.told_by_first(made))
-    return RunDirectory(root), root if resume else None
+    root, resumed = world.told_by_first(made)
+    return RunDirectory(Path(root)), Path(root) if resumed else None
 
 
 def continue_options(root: Path) -> Options:
     """How to go on with a run that may have been cut off, or not have been started."""
-    if any((root / "checkpoints").glob("epoch-*.pt")):
+    if any(root.glob("checkpoints/epoch-*.pt")) or any(root.glob("round-*/checkpoints/epoch-*.pt")):  # of csml mine
         return Options(resume=str(root))
     return Options(overwrite=(root / "config.yaml").exists())
 

@@ -12,6 +12,8 @@ from csml.errors import CsmlError
 OF_THE_MACHINE = ("out", "output", "images.workers", "scenes.workers", "hardware.", "checkpoint.", "monitor.")
 """Beginnings of the keys that do not change what comes out of a run beyond rounding."""
 _INHERITED = ("data", "images.", "hardware.")
+_OWN = ("hardware.devices", "hardware.accumulate")
+"""What a command that uses a run decides anew: a run of eight GPUs is looked at on a laptop."""
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -57,4 +59,6 @@ def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def inherited(settings: dict[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the commands that use a run take from its settings."""
-    return {key: value for key, value in settings.items() if key.startswith(_INHERITED) or key in more}
+    return {
+        key: value for key, value in settings.items() if (key.startswith(_INHERITED) and key not in _OWN) or key in more
+    }

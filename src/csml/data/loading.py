@@ -1,6 +1,5 @@
 """Batches of uint8 crops, cut where the pixels are decoded: in worker processes for files, in place for arrays."""
 
-import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from csml.data.images import ArrayImages, BoxMaker, Images, source_of
 from csml.data.sampling import BatchPlan
 from csml.views.crop import center_boxes, random_boxes
 from csml.views.recipe import CropSpec
-from csml.world import Part, whole
+from csml.world import Part, cores_each, whole
 
 
 class CropBatch(NamedTuple):
@@ -70,7 +69,7 @@ def center_batches(
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
     """What was asked for; else none for arrays, one on a CPU that trains, one per spare core beside a GPU."""
-    cores = os.cpu_count() or 1
+    cores = cores_each()
     if asked is not None:
         return asked
     if isinstance(source_of(images), ArrayImages) or cores == 1:

@@ -76,6 +76,8 @@ def extract_features(
         for stage, features in batch.by_stage.items():
             stored[stage][rows] = F.normalize(features, dim=1) if unit_halves else features  # cast on the way
         good[rows] = batch.good
+        if world.size == 1:  # no need to wait for the end if too many fail
+            failures.add(batch.ids[~batch.good].tolist())
     labels = torch.from_numpy(images.labels)
     everywhere = world.gather(good.byte(), len(images)).bool()
     failures.add((~everywhere).nonzero()[:, 0].tolist())

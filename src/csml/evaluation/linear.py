@@ -156,7 +156,8 @@ class LinearProbe:
 
     def _failed(self) -> int:
         cached = 0 if self.cached is None else int((~self.cached.good).sum())
-        return len(self.failures.ids) + cached + int((~self.test.good).sum())
+        failed: set[int] = set().union(*self.world.everyones(self.failures.ids))
+        return len(failed) + cached + int((~self.test.good).sum())
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -168,12 +169,16 @@ class LinearProbe:
 
     def can_resume(self) -> bool:
         """Whether there is a checkpoint of these weights and settings."""
-        path = newest_checkpoint(self.checkpoints)
-        return path is not None and load_checkpoint(path)["origin"] == self.origin
+
+        def can() -> bool:
+            path = newest_checkpoint(self.checkpoints)
+            return path is not None and load_checkpoint(path)["origin"] == self.origin
+
+        return self.world.told_by_first(can)
 
     def resume(self) -> None:
         """Continue from the newest checkpoint."""
-        path = newest_checkpoint(self.checkpoints)
+        path = self.world.told_by_first(lambda: newest_checkpoint(self.checkpoints))
         if path is None:
             raise CsmlError(f"resume: there is nothing to continue in {self.checkpoints}; leave --resume out")
         if not self.can_resume():
@@ -182,6 +187,7 @@ class LinearProbe:
         self.epoch = state["epoch"]
         self.heads.load_state_dict(state["heads"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.world.wait()  # nobody may tidy up before all have read
 
 
 def _origin(backbone: ResNet, config: LinearConfig) -> str:

@@ -5,17 +5,18 @@ import os
 import platform
 import sys
 import warnings
-from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 
 from csml.config.schema import HardwareConfig
 from csml.data.images import Images
 from csml.data.loading import worker_count
 from csml.errors import CsmlError, reason
-from csml.training.launch import PATIENCE, cores_each, join_world
+from csml.training.launch import PATIENCE, join_world
+from csml.world import cores_each
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """glibc's numbers of the two settings (malloc.h)."""
@@ -36,7 +37,7 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     elif accelerator == "cpu" and (busy := worker_count(images, workers, accelerator)):
-        torch.set_num_threads(max(1, cores_each(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) - busy))
+        torch.set_num_threads(max(1, cores_each() - busy))
     precision = config.precision
     if precision == "auto":
         precision = "bf16-mixed" if _computes_bf16(accelerator) else "32-true"
@@ -45,14 +46,13 @@ def build_fabric(config: HardwareConfig, images: Images, workers: int | None) ->
         try:
             if os.environ.get("WORLD_SIZE", "1") == "1":
                 return Fabric(accelerator=accelerator, devices=1, precision=precision)
-            strategy = DDPStrategy(
-                broadcast_buffers=False, gradient_as_bucket_view=True, timeout=timedelta(seconds=PATIENCE)
-            )
+            strategy = DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True, timeout=PATIENCE)
             local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
             nodes = max(1, int(os.environ["WORLD_SIZE"]) // local)
             fabric = Fabric(
-                accelerator=accelerator, strategy=strategy, devices=local, num_nodes=nodes, precision=precision
-            )
+                accelerator=accelerator, strategy=strategy, devices=local, num_nodes=nodes, precision=precision,
+                plugins=TorchElasticEnvironment(),  # whoever started us: join_world has settled the names
+            )  # fmt: skip
             fabric.launch()
             return fabric
         except (RuntimeError, ValueError, TypeError) as error:

@@ -12,12 +12,13 @@ import torch.distributed as dist
 
 from csml.config.schema import HardwareConfig
 from csml.errors import CsmlError, reason
-from csml.world import World
+from csml.world import World, cores_each
 
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 """Set to 1, torchrun gives restarted processes a new place to find each other; else they may meet the dead's traces."""
-PATIENCE = 50
-"""Seconds that a process waits for the others before it takes them for dead."""
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for one that is silent: it may write a checkpoint to a slow disk, or have the larger photos.
+One that is dead closes its connections, and that is noticed at once."""
 
 
 def join_world(hardware: HardwareConfig) -> World:
@@ -33,10 +34,10 @@ def join_world(hardware: HardwareConfig) -> World:
         return World()
     gpu = hardware.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
     if not dist.is_initialized():
-        if gpu:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         try:  # beside NCCL gloo, for what lies on the CPU
-            dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=timedelta(seconds=PATIENCE))
+            if gpu:
+                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=PATIENCE)
         except (RuntimeError, ValueError) as error:
             raise CsmlError(f"hardware.devices: the processes cannot reach each other ({reason(error)})") from error
     # torch wants another name for it, which older versions do not know.
@@ -45,6 +46,12 @@ def join_world(hardware: HardwareConfig) -> World:
     if not world.first:
         logging.getLogger("csml").setLevel(logging.ERROR)
     return world
+
+
+def require_alone(command: str, hardware: HardwareConfig | None = None) -> None:
+    """Refuse several processes where one is enough."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or (hardware is not None and hardware.devices > 1):
+        raise CsmlError(f"hardware.devices: csml {command} runs in one process; leave it out, and torchrun as well")
 
 
 def was_restarted(world: World) -> bool:
@@ -71,21 +78,18 @@ def _start(processes: int) -> NoReturn:
     os.execv(sys.executable, command)
 
 
-def cores_each(processes: int) -> int:
-    """What each of several processes on this machine may use."""
-    return max(1, (os.cpu_count() or 1) // processes)
-
-
 def _from_slurm() -> None:
     """srun's names for what torchrun calls rank and world."""
     told = os.environ
-    if "RANK" in told or int(told.get("SLURM_NTASKS", "1")) == 1 or "SLURM_PROCID" not in told:
+    size = told.get("SLURM_STEP_NUM_TASKS", "1")  # of a step, which only srun starts; a batch script is no step
+    if "RANK" in told or size == "1" or "SLURM_PROCID" not in told:
         return
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 
-    environment = SLURMEnvironment()
-    told["RANK"], told["WORLD_SIZE"] = told["SLURM_PROCID"], told["SLURM_NTASKS"]
+    nodes = int(told.get("SLURM_STEP_NUM_NODES", "1"))
+    told["RANK"], told["WORLD_SIZE"] = told["SLURM_PROCID"], size
     told["LOCAL_RANK"] = told.get("SLURM_LOCALID", "0")
-    told["LOCAL_WORLD_SIZE"] = told.get("SLURM_NTASKS_PER_NODE", "1").split("(")[0]
-    told.setdefault("MASTER_ADDR", environment.main_address)
-    told.setdefault("MASTER_PORT", str(environment.main_port))
+    told["LOCAL_WORLD_SIZE"] = str(int(size) // nodes)
+    first = SLURMEnvironment.resolve_root_node_address(told.get("SLURM_STEP_NODELIST", "127.0.0.1"))
+    told.setdefault("MASTER_ADDR", first)
+    told.setdefault("MASTER_PORT", str(15_000 + int(told.get("SLURM_JOB_ID", "0")) % 10_000))  # alike for all of a job

@@ -9,6 +9,7 @@ import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -23,7 +24,7 @@ from csml.errors import CsmlError
 from csml.program import program
 from csml.progress import progress_bar
 from csml.training.build import Learning, build_optimizer
-from csml.training.checkpoint import load_newest, newest_checkpoint, save_checkpoint
+from csml.training.checkpoint import load_checkpoint, load_newest, newest_checkpoint, save_checkpoint
 from csml.training.device import build_fabric, memory_format
 from csml.training.interruption import Interrupted, StopSignals
 from csml.training.metrics import EpochMeans, MetricsWriter
@@ -87,6 +88,9 @@ class TrainingLoop(ABC):
         self.fabric = build_fabric(config.hardware, images, workers)
         self.device = self.fabric.device
         self.world = world_of(self.fabric)
+        least = self.smallest_batch * self.world.size
+        if config.batch_size < least:
+            raise CsmlError(f"batch_size: at least {least} for {self.world.size} processes, not {config.batch_size}")
         self.workers = worker_count(images, workers, self.device.type)
         self.fingerprint = images.fingerprint()
         self.failures = Failures(images, max_failed)
@@ -277,11 +281,17 @@ class TrainingLoop(ABC):
 
     def resume(self) -> None:
         """Continue from the newest whole checkpoint of the run directory."""
-        found = load_newest(self.run.checkpoints)
-        if found is None:
-            raise CsmlError(f"{self.run.root} has no checkpoint to resume from; start again with --overwrite")
-        path, state = found
-        self.load_state_dict(state)
+        found: dict[Path, dict[str, Any]] = {}
+
+        def newest() -> Path:
+            newest = load_newest(self.run.checkpoints)
+            if newest is None:
+                raise CsmlError(f"{self.run.root} has no checkpoint to resume from; start again with --overwrite")
+            found[newest[0]] = newest[1]
+            return newest[0]
+
+        path = self.world.told_by_first(newest)  # others may see an older state of a network disk
+        self.load_state_dict(found[path] if path in found else load_checkpoint(path))
         log.info("resumed from %s", path)
 
     def state_dict(self) -> dict[str, Any]:
@@ -307,7 +317,7 @@ class TrainingLoop(ABC):
         self.network.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])
-        if state["statistics"] is not None:
+        if state.get("statistics") is not None:
             theirs, same = state["statistics"], len(state["statistics"]) == self.world.size
             put_statistics(self.network, theirs[self.world.rank] if same else torch.stack(theirs).mean(0))
         if self.world.first:  # they are of all processes

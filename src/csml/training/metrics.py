@@ -29,11 +29,11 @@ class EpochMeans:
     def over(self, world: World) -> "EpochMeans":
         """What all processes have seen together."""
         joined = EpochMeans()
-        for names, sums, anchors in world.everyones((self.names, self.sums, self.anchors)):
+        mine = None if self.sums is None else self.sums.cpu()
+        for names, sums, anchors in world.everyones((self.names, mine, self.anchors)):
             joined.anchors += anchors
             if sums is not None:
-                joined.names, here = names, sums.cpu()
-                joined.sums = here if joined.sums is None else joined.sums + here
+                joined.names, joined.sums = names, sums if joined.sums is None else joined.sums + sums
         return joined
 
     def means(self) -> dict[str, float]:

@@ -12,6 +12,7 @@ from csml.data.loading import CropBatch
 from csml.evaluation.accuracy import accuracy, confusion
 from csml.evaluation.features import extract_features
 from csml.models.classifier import Classifier
+from csml.models.sync_batchnorm import synchronised
 from csml.training.build import peak_learning_rate
 from csml.training.crops import CropLoop
 from csml.training.device import memory_format
@@ -48,6 +49,7 @@ class SupervisedTraining(CropLoop):
     ) -> None:
         super().__init__(command, config, train, run)
         self.config, self.val, self.classifier = config, val, classifier
+        synchronised(classifier, self.world, self.device)
         if config.hardware.compile:
             classifier.compile()
         lr = peak_learning_rate(config.optimizer, config.batch_size)
