@@ -179,12 +179,13 @@ class TrainingLoop(ABC):
                 self.failures.add(batch.failed)
                 if batch.part.together // self.world.size >= self.smallest_batch:  # alike in all processes
                     self._step(batch)
-                if not batch.part.last:
-                    continue
-                self.step += 1
                 now = time.monotonic()
                 self.waited += arrived - asked
                 self.seconds += now - asked
+                asked = now
+                if not batch.part.last:
+                    continue
+                self.step += 1
                 bar.update(task, advance=1, note=f"{self.means.anchors / self.seconds:,.0f} images/s")
                 if self.step < timetable.per_epoch:
                     # What one process was told, all are; and clocks differ.
