@@ -167,9 +167,14 @@ def _sampled(images: Images, count: int) -> Images:
     """A fixed random `count` of the images, each class's share of them; all, if there are not more."""
     if count >= len(images):
         return images
-    order = np.random.default_rng(0).permutation(len(images))
-    grouped = order[np.argsort(images.labels[order], kind="stable")]  # shuffled within each class
-    return Subset(images, np.sort(grouped[np.arange(count) * len(images) // count]))
+    by_class = _shuffled_by_class(images.labels, seed=0)
+    return Subset(images, np.sort(by_class[np.arange(count) * len(images) // count]))
+
+
+def _shuffled_by_class(labels: np.ndarray, seed: int) -> np.ndarray:
+    """All ids, class after class, in random order within each."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    return order[np.argsort(labels[order], kind="stable")]
 
 
 def _hold_out(images: Images) -> tuple[Images | None, Images | None]:
@@ -182,8 +187,7 @@ def _hold_out(images: Images) -> tuple[Images | None, Images | None]:
 
 def hold_out(labels: np.ndarray, classes: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Ids to keep and to hold out: a share of each class, at least one image of it unless that is its only one."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    by_class = order[np.argsort(labels[order], kind="stable")]  # shuffled within each class
+    by_class = _shuffled_by_class(labels, seed)
     counts = np.bincount(labels, minlength=classes)
     wanted = np.where((counts > 1) & (share > 0), np.clip(np.round(share * counts), 1, counts - 1), 0)
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)  # place within the class

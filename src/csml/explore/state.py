@@ -16,14 +16,14 @@ from csml.data.labels import read_table
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import prepare
 from csml.evaluation.index import SearchIndex, open_index
-from csml.evaluation.knn import tally
+from csml.evaluation.knn import TEMPERATURE, tally
 from csml.evaluation.predictions import predict
 from csml.models.backbones import FeatureNet
 from csml.neighbors.search import top_k
 from csml.progress import watched
 from csml.report.embedding import embed
 from csml.report.runs import FinishedRun
-from csml.report.seen import TEMPERATURE, VOTERS, Opened, open_seeing
+from csml.report.seen import VOTERS, Opened, open_seeing
 from csml.views.crop import center_boxes, crop_resize
 from csml.weights import load_classifier, weights_digest
 

@@ -32,13 +32,14 @@ def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: flo
 
     features `(n, C)` on any device and good `(n,)` on the CPU are of this process's share of N images.
     """
-    start, total = sum(world.everyones(len(good))[: world.rank]), sum(world.everyones(len(good)))
     rows = good.nonzero()[:, 0]  # (g,)
+    counts = world.everyones((len(good), len(rows)))
+    start, before = (sum(column) for column in zip((0, 0), *counts[: world.rank], strict=True))
+    total = sum(images for images, _ in counts)
     ids = torch.cat(list(world.parts(rows.to(features.device) + start))).cpu()  # (G,), of all processes
     if k >= len(ids):
         raise CsmlError(f"neighbors.k: less than the {len(ids)} images that can be read, not {k}")
     readable = features if len(rows) == len(good) else features[rows.to(features.device)]  # a copy only if it must be
-    before = sum(world.everyones(len(rows))[: world.rank])
     own = torch.arange(before, before + len(rows), device=features.device)
     found, similarity = search_across(readable, readable, k, world, recall, own)  # (g, k), (g, k)
     indices = torch.arange(start, start + len(good), device=features.device)[:, None].repeat(1, k)

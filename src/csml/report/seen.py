@@ -12,7 +12,7 @@ from csml.config.schema import HardwareConfig, ImagesConfig
 from csml.data.images import UNLABELED, Images, Subset
 from csml.data.open import DataSplits, open_data
 from csml.evaluation.features import extract_features
-from csml.evaluation.knn import vote
+from csml.evaluation.knn import TEMPERATURE, vote
 from csml.models.backbones import STAGES
 from csml.neighbors.search import nearest
 from csml.report.embedding import Map, embed
@@ -20,7 +20,7 @@ from csml.report.runs import FinishedRun
 from csml.training.device import build_fabric
 from csml.weights import load_backbone
 
-VOTERS, TEMPERATURE = 20, 0.07
+VOTERS = 20
 
 
 @dataclass(frozen=True)

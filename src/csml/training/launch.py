@@ -48,9 +48,9 @@ def join_world(hardware: HardwareConfig) -> World:
     return world
 
 
-def require_alone(command: str, hardware: HardwareConfig | None = None) -> None:
+def require_alone(command: str, hardware: HardwareConfig) -> None:
     """Refuse several processes where one is enough."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or (hardware is not None and hardware.devices > 1):
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or hardware.devices > 1:
         raise CsmlError(f"hardware.devices: csml {command} runs in one process; leave it out, and torchrun as well")
 
 
