@@ -125,7 +125,8 @@ class BackboneConfig:
     """The network."""
 
     backbone: str = "resnet50"
-    """A torchvision ResNet by name, or `small` or `tiny`: four stages of one block each, for small images on a CPU."""
+    """A torchvision ResNet by name, or `small`, `tiny` or `nano`: four stages of one block each, for
+    small images on a CPU."""
     small_images: bool = False
     """3×3 first convolution and no max-pool, for pictures of about 32 pixels."""
 

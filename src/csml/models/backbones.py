@@ -19,7 +19,7 @@ TORCHVISION = (
     "wide_resnet50_2",
     "wide_resnet101_2",
 )
-_SMALL_WIDTHS = {"small": (32, 64, 128, 256), "tiny": (24, 48, 96, 192)}
+_SMALL_WIDTHS = {"small": (32, 64, 128, 256), "tiny": (24, 48, 96, 192), "nano": (16, 32, 64, 128)}
 ONLY_HERE: tuple[str, ...] = tuple(_SMALL_WIDTHS)
 BACKBONES: tuple[str, ...] = (*_SMALL_WIDTHS, *TORCHVISION)
 STAGES: tuple[int, ...] = (1, 2, 3, 4)
