@@ -131,6 +131,23 @@ def test_judging_anew_with_other_settings_needs_no_training(finished: Path, tmp_
     assert all("3-NN" in run and "5-NN" not in run for run in accuracies(copy))
 
 
+def test_a_run_that_stands_in_two_tables_is_trained_once(tmp_path: Path) -> None:
+    text = FILE.replace("seeds: [0, 1]", "seeds: [0]")
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text(text)
+    two.write_text(text.replace("MoCo v2:", "k = 2: {neighbors.k: 2}\n  baseline:"))
+    shared = str(tmp_path / "runs")
+    first = csml("ablate", str(one), "--out", str(tmp_path / "one"), "--runs", shared)
+    assert first.returncode == 0, first.stderr
+    second = csml("ablate", str(two), "--out", str(tmp_path / "two"), "--runs", shared)
+    assert second.returncode == 0, second.stderr
+    assert "3 runs, 2 of them done" in second.stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 3
+    ours = {run.pop("variation"): run for run in accuracies(tmp_path / "one")}
+    theirs = {run.pop("variation"): run for run in accuracies(tmp_path / "two")}
+    assert theirs["baseline"] == ours["MoCo v2"] and theirs["q_a + q_p"] == ours["q_a + q_p"]
+
+
 def test_tables_are_put_on_one_page_with_what_made_them(finished: Path, tmp_path: Path) -> None:
     output = tmp_path / "docs" / "evidence.md"
     done = csml("tables", str(finished), str(finished), "--output", str(output), "--title", "Evidence")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from csml.config.ablations import Ablation, Variation
-from csml.report.ablation import Outcome, draw, markdown, summarize
+from csml.report.ablation_plot import draw
+from csml.report.outcomes import Outcome, markdown, summarize
 
 
 def outcomes(variations: list[Variation], seeds: int = 3) -> list[Outcome]:
@@ -16,7 +17,9 @@ def outcomes(variations: list[Variation], seeds: int = 3) -> list[Outcome]:
             {
                 "20-NN": float(rng.random()), "linear, stage 3": float(rng.random()),
                 "linear, stage 4": float(rng.random()), "minutes": float(rng.random()),
+                "purity of Ω": float(rng.random()),
             },
+            [{"epoch": 1, "purity": 0.3}, {"epoch": 2, "purity": float(rng.random()), "turnover": 0.2}],
         )
         for seed in range(seeds)
         for variation in variations
@@ -41,10 +44,10 @@ def test_means_and_deviations_are_numpy_s() -> None:
 def test_one_seed_has_no_spread() -> None:
     text = markdown(outcomes([variation("one")], seeds=1))
     assert "±" not in text
-    assert text.splitlines()[0].endswith("| minutes | seeds |")
+    assert text.splitlines()[0].endswith("| purity of Ω | minutes | seeds |")
 
 
-@pytest.mark.parametrize("plot", ["bars", "cost", "stages", "neighbors.k"])
+@pytest.mark.parametrize("plot", ["bars", "cost", "stages", "omega", "neighbors.k"])
 def test_every_kind_of_plot_shows_every_variation(plot: str) -> None:
     variations = [
         variation(f"k {k} {mix}", neighbors__k=k, views__mix=mix) for k in (1, 5) for mix in ("cutmix", "none")

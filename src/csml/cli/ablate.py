@@ -1,5 +1,7 @@
 """`csml ablate FILE`: every variation at every seed, what is missing of it, judged and put into one table."""
 
+import hashlib
+import json
 import logging
 import re
 import shlex
@@ -19,7 +21,7 @@ from csml.config.checks import check_knn, check_linear
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
-from csml.config.run_settings import first_difference, read_settings, settings_of
+from csml.config.run_settings import OF_THE_MACHINE, first_difference, read_settings, settings_of
 from csml.config.schema import PretrainConfig
 from csml.errors import CsmlError
 from csml.program import program
@@ -37,6 +39,9 @@ class AblateConfig:
     """Images for all runs; by default what the file says."""
     out: str | None = None
     """Directory of all runs and of the table; by default runs/ablate-NAME or runs/ablate-NAME-SCALE."""
+    runs: str | None = None
+    """Directory of runs that several ablations share, named by their settings: a run that stands in two tables is
+    trained once. By default the runs are in --out, named by their rows."""
     seeds: tuple[int, ...] | None = None
     """Instead of the seeds in the file."""
     dry_run: bool = False
@@ -75,7 +80,8 @@ class _Run:
 def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     """Run what is missing, in the order of the seeds, so that a first comparison of all variations comes early."""
     from csml.cli.few_labels import from_scratch
-    from csml.report.ablation import Outcome, markdown, measure, write_outcome
+    from csml.report.ablation import write_outcome
+    from csml.report.outcomes import Outcome, history, markdown, measure
     from csml.training.interruption import StopSignals
     from csml.training.launch import join_world
 
@@ -83,7 +89,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     folder = Path(config.out or f"runs/ablate-{name}").expanduser()
     ablation = replace(ablation, seeds=tuple(dict.fromkeys(config.seeds or ablation.seeds)))
     # Every setting is checked, and every finished run compared with its own, before the first hour is spent.
-    runs = _planned(ablation, config.data, folder)
+    runs = _planned(ablation, config, folder)
     done = {run.root: _is_done(run) for run in runs}
     log.info("%s: %d runs, %d of them done, in %s", ablation.title, len(runs), sum(done.values()), folder)
     if config.dry_run:
@@ -107,7 +113,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                 code = 0
             else:
                 if code == 0 and world.first:
-                    outcomes.append(Outcome(run.variation, run.seed, measure(run.root)))
+                    outcomes.append(Outcome(run.variation, run.seed, measure(run.root), history(run.root)))
             if world.first:
                 write_outcome(folder, ablation, outcomes, failed, command)
             caught = world.largest(signals.caught or 0)
@@ -121,7 +127,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                 if code := from_scratch(place, ablation.few_labels, words, seed):
                     log.warning("what is done is kept; continue with: %s", command)
                     return code
-                outcomes.append(Outcome(Variation("labels alone", (), {}, {}), seed, measure(place)))
+                outcomes.append(Outcome(Variation("labels alone", (), {}, {}), seed, measure(place), []))
             if world.first:
                 write_outcome(folder, ablation, outcomes, failed, command)
     if outcomes and world.first:
@@ -134,12 +140,14 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     return 1 if failed else 0
 
 
-def _planned(ablation: Ablation, data: str | None, folder: Path) -> list[_Run]:
+def _planned(ablation: Ablation, asked: AblateConfig, folder: Path) -> list[_Run]:
     _refuse_equal_folders(ablation)
     runs = []
     for seed in ablation.seeds:
         for variation in ablation.variations:
-            config = run_config(variation, seed, data, folder)
+            config = run_config(variation, seed, asked.data, folder)
+            if asked.runs is not None:
+                config = replace(config, out=str(Path(asked.runs).expanduser() / _digest(config)))
             by_knn = settings_for("knn", KnnConfig, config, as_words(ablation.knn))
             by_linear = settings_for("linear", LinearConfig, config, as_words(ablation.linear))
             check_knn(by_knn)
@@ -214,6 +222,12 @@ def _scratch_words(run: _Run, few: FewLabels) -> list[str]:
     same = ("data", "images.", "hardware.", "model.backbone", "model.small_images")
     settings = {k: v for k, v in flatten(settings_of(run.config)).items() if k.startswith(same) and v is not None}
     return [*run.variation.preset, *as_words(settings), *as_words(few.scratch or {})]
+
+
+def _digest(config: PretrainConfig) -> str:
+    """A name that runs of equal settings have in common."""
+    settings = {k: v for k, v in flatten(settings_of(config)).items() if not k.startswith(OF_THE_MACHINE)}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _slug(name: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from csml.cli import finetune, mine, supervised
 from csml.cli.training import continue_options
 from csml.config.ablations import FewLabels, as_words
-from csml.report.ablation import FEW_LABELS
+from csml.report.outcomes import FEW_LABELS
 
 
 def judge(run: Path, few: FewLabels, preset: list[str], seed: int) -> int:

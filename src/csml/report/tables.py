@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from csml.errors import CsmlError
-from csml.report.ablation import table_of
+from csml.report.outcomes import table_of
 
 _INTRODUCTION = (
     "Written by `csml tables` from what `csml ablate` has left, nothing by hand. Mean ± sample deviation over "

@@ -15,7 +15,7 @@ SHIPPED: tuple[str, ...] = (
     "modules", "neighbors", "levels", "mixing", "positives", "epochs", "byol", "cost", "labels", "omega",
 )  # fmt: skip
 _KEYS = ("title", "scales", "base", "seeds", "variations", "grid", "knn", "linear", "few_labels", "paper", "plot")
-_PLOTS = ("bars", "cost", "stages")
+_PLOTS = ("bars", "cost", "stages", "omega")
 _NOT_SETTINGS = ("preset", "twin", "times")
 
 

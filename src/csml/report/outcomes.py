@@ -1,0 +1,122 @@
+"""What an ablation has measured, run by run, and the table of means and spreads."""
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from csml.config.ablations import Variation
+from csml.training.metrics import read_metrics
+
+FEW_LABELS = "few-labels"
+"""Folder inside a run, with one for each share of the labels."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of an ablation."""
+
+    variation: Variation
+    seed: int
+    measured: dict[str, float]
+    """name of a measure → accuracies as shares, minutes"""
+    history: list[dict[str, float]]
+    """epochs with what was measured after them: purity and turnover of Ω, 20-NN"""
+
+
+def measure(run: Path) -> dict[str, float]:
+    """What the files of a judged run say: kNN, linear by stage, few labels, purity of Ω, minutes of training."""
+    found: dict[str, float] = {}
+    if (run / "knn.json").exists():
+        found |= {f"{k}-NN": share for k, share in json.loads((run / "knn.json").read_text())["accuracy"].items()}
+    if (run / "linear.json").exists():
+        stages = json.loads((run / "linear.json").read_text())["stages"]
+        found |= {f"linear, stage {stage}": scores["top1"] for stage, scores in sorted(stages.items())}
+    found |= _few_labels(run)
+    records = _records(run)
+    for name in ("purity", "turnover"):
+        if values := [record[f"omega/{name}"] for record in records if record.get(f"omega/{name}") is not None]:
+            found[f"{name} of Ω"] = values[-1]
+    if records:
+        found["minutes"] = sum(record["seconds"] + record.get("search_seconds", 0.0) for record in records) / 60
+    return found
+
+
+def history(run: Path) -> list[dict[str, float]]:
+    """What a run measured of itself while it went on."""
+    names = {"epoch": "epoch", "omega/purity": "purity", "omega/turnover": "turnover", "knn20": "20-NN"}
+    rows = [{names[key]: record[key] for key in names if record.get(key) is not None} for record in _records(run)]
+    return [row for row in rows if len(row) > 1]
+
+
+def _records(run: Path) -> list[dict[str, Any]]:
+    return read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
+
+
+def _few_labels(run: Path) -> dict[str, float]:
+    """`fine-tuned, 1 %` and the like: top-1."""
+    names = {"supervised": "labels alone", "finetune": "fine-tuned", "mine": "mined"}
+    found = {}
+    for place in sorted(run.glob(f"{FEW_LABELS}/*"), key=lambda place: float(place.name)):
+        for command, name in names.items():
+            if (place / command / f"{command}.json").exists():
+                result = json.loads((place / command / f"{command}.json").read_text())
+                found[f"{name}, {100 * float(place.name):g} %"] = result["top1"]
+    return found
+
+
+Summary = dict[str, dict[str, tuple[float, float | None, int]]]
+"""Per variation and measure: mean, sample deviation over seeds (None for one seed), number of seeds."""
+
+
+def summarize(outcomes: list[Outcome]) -> Summary:
+    table: Summary = {}
+    for name in dict.fromkeys(outcome.variation.name for outcome in outcomes):
+        rows = [outcome.measured for outcome in outcomes if outcome.variation.name == name]
+        table[name] = {}
+        for key in dict.fromkeys(key for row in rows for key in row):
+            values = [row[key] for row in rows if key in row]
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            table[name][key] = (statistics.mean(values), spread, len(values))
+    return table
+
+
+def markdown(outcomes: list[Outcome], paper: dict[str, float] | None = None) -> str:
+    """The table: mean ± deviation over seeds, shares in percent; beside them the paper's figure."""
+    return _markdown(summarize(outcomes), paper)
+
+
+def table_of(results: dict[str, Any]) -> str:
+    """The same from results.json."""
+    table = {
+        name: {key: (cell["mean"], cell["deviation"], cell["seeds"]) for key, cell in row.items()}
+        for name, row in results["summary"].items()
+    }
+    return _markdown(table, results["paper"])
+
+
+def _markdown(table: Summary, paper: dict[str, float] | None) -> str:
+    keys = [*measures(table), "seeds", *(["paper"] if paper else [])]
+    lines = ["| | " + " | ".join(keys) + " |", "|---|" + "---|" * len(keys)]
+    for name, row in table.items():
+        cells = {key: _cell(key, row.get(key)) for key in keys}
+        cells["seeds"] = str(max(n for _, _, n in row.values()))
+        if paper:
+            cells["paper"] = f"{paper[name]:.1f}" if name in paper else ""
+        lines.append(f"| {name} | " + " | ".join(cells[key] for key in keys) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def measures(table: dict[str, dict[str, Any]]) -> list[str]:
+    """All measures of the table, minutes last."""
+    keys = list(dict.fromkeys(key for row in table.values() for key in row))
+    return sorted(keys, key=lambda key: (key == "minutes", key.endswith("of Ω")))
+
+
+def _cell(key: str, cell: tuple[float, float | None, int] | None) -> str:
+    if cell is None:
+        return ""
+    factor = 1 if key == "minutes" else 100
+    mean, spread, _ = cell
+    return f"{factor * mean:.1f}" + ("" if spread is None else f" ± {factor * spread:.1f}")
