@@ -5,6 +5,9 @@ Same pictures, same network, same machine; an epoch of each in turn, each in its
 
 import argparse
 import json
+import os
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,7 +28,7 @@ from csml.models.backbones import build_backbone, stage_channels
 from csml.training.device import build_fabric, keep_freed_memory
 from csml.training.interruption import StopSignals
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory
+from csml.training.run_directory import RunDirectory, commit
 
 Epoch = Callable[[], tuple[float, float]]
 """Trains for an epoch; seconds of it, and the 20-NN after it."""
@@ -33,7 +36,7 @@ Epoch = Callable[[], tuple[float, float]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--preset", default="cifar10-tiny")
+    parser.add_argument("--preset", default="cifar10-cpu")
     parser.add_argument("--minutes", type=float, default=20.0, help="of training, of each side")
     parser.add_argument("--output", type=Path, default=Path("quality"), help="folder for results.json and plot.png")
     asked, settings = parser.parse_known_args()
@@ -43,6 +46,7 @@ def main() -> None:
         "csml, MoCo v2": Elsewhere(_ours, [*words, *MOCO_V2]),
         "lightly, MoCo v2": Elsewhere(_lightly, words),
     }
+    seed = parse(words)[0].seed
     curves: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     asked.output.mkdir(parents=True, exist_ok=True)
     while any(_spent(curve) < asked.minutes for curve in curves.values()):
@@ -52,7 +56,7 @@ def main() -> None:
                 print(f"{name}: {curves[name][-1][0]:.1f} min, 20-NN {result[1]:.1%}", flush=True)
             elif _spent(curves[name]) < asked.minutes:
                 curves[name].append((asked.minutes, curves[name][-1][1]))  # all of its epochs are over
-        _write(asked.output, curves, words)
+        _write(asked.output, curves, seed)
     for side in sides.values():
         side.close()
 
@@ -61,11 +65,32 @@ def _spent(curve: list[tuple[float, float]]) -> float:
     return curve[-1][0] if curve else 0.0
 
 
-def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], words: list[str]) -> None:
+def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], seed: int) -> None:
+    """results.json as `csml ablate` writes it, so that `csml tables` can show it, with the curves added; plot.png."""
     target = curves["csml, MoCo v2"][-1][1]
-    reached = {name: next((at for at, share in curve if share >= target), None) for name, curve in curves.items()}
-    results: dict[str, Any] = {"settings": words, "curves": curves, "target": target, "minutes to target": reached}
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    runs: list[dict[str, Any]] = []
+    for name, curve in curves.items():
+        run = {"variation": name, "seed": seed, "20-NN at the end": curve[-1][1], "minutes": curve[-1][0]}
+        reached = next((at for at, share in curve if share >= target), None)
+        runs.append(run | ({} if reached is None else {"minutes to our MoCo v2's end": reached}))
+    measured = [{key: value for key, value in run.items() if key not in ("variation", "seed")} for run in runs]
+    summary = {
+        name: {key: {"mean": value, "deviation": None, "seeds": 1} for key, value in row.items()}
+        for name, row in zip(curves, measured, strict=True)
+    }
+    results = {
+        "title": "20-NN against minutes of training, beside lightly",
+        "seeds": [seed],
+        "paper": {},
+        "command": shlex.join(["python", "-m", "benchmarks.quality", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": f"{torch.get_num_threads()} of {os.cpu_count()} CPU cores",
+        "runs": runs,
+        "summary": summary,
+        "failed": {},
+        "curves": curves,
+    }
+    (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
     for name, curve in curves.items():

@@ -182,24 +182,27 @@ def test_a_dry_run_only_tells(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("scale", ["demo", "cifar10", "paper"])
+@pytest.mark.parametrize("scale", ["demo", "cifar10-cpu", "photos", "cifar10", "paper"])
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_ablation_is_valid_at_every_scale(name: str, scale: str, tmp_path: Path) -> None:
     ablation = read_ablation(name, scale)
-    configs = [run_config(variation, 0, None, tmp_path) for variation in ablation.variations]
+    folder = str(tmp_path) if scale == "photos" else None  # of one's own
+    configs = [run_config(variation, 0, folder, tmp_path) for variation in ablation.variations]
     assert len({config.out for config in configs}) == len(configs) >= 2
-    data = {"demo": "synthetic", "cifar10": "cifar10", "paper": "imagenet"}[scale]
+    data = {"demo": "synthetic", "photos": tmp_path.name, "paper": "imagenet"}.get(scale, "cifar10")
     assert {Path(config.data).name for config in configs} == {data}
 
 
 def test_the_modules_are_the_paper_s_rows(tmp_path: Path) -> None:
     rows = {v.name: run_config(v, 0, None, tmp_path) for v in read_ablation("modules", "paper").variations}
-    moco, cross, mixed, small, longer = rows.values()
+    moco, cross, mixed, small, full, longer = rows.values()
     assert (moco.views.cross_sample, moco.views.mix, moco.model.stages) == (False, "none", (4,))
     assert (cross.views.cross_sample, cross.views.mix) == (True, "none")
     assert (mixed.views.mix, mixed.views.small_crops) == ("cutmix", 0)
     assert (small.views.mix, small.views.small_crops) == ("cutmix", 4)
-    assert {config.epochs for config in (moco, cross, mixed, small)} == {200}
+    assert {config.model.stages for config in (cross, mixed, small)} == {(4,)}
+    assert (full.views, full.model.stages) == (small.views, (2, 3, 4))
+    assert {config.epochs for config in (moco, cross, mixed, small, full)} == {200}
     assert (longer.epochs, longer.views.cross_sample) == (400, False)
 
 

@@ -113,7 +113,9 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                 code = 0
             else:
                 if code == 0 and world.first:
-                    outcomes.append(Outcome(run.variation, run.seed, measure(run.root), history(run.root)))
+                    outcomes.append(
+                        Outcome(run.variation, run.seed, measure(run.root, ablation.few_labels), history(run.root))
+                    )
             if world.first:
                 write_outcome(folder, ablation, outcomes, failed, command)
             caught = world.largest(signals.caught or 0)
@@ -127,7 +129,9 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                 if code := from_scratch(place, ablation.few_labels, words, seed):
                     log.warning("what is done is kept; continue with: %s", command)
                     return code
-                outcomes.append(Outcome(Variation("labels alone", (), {}, {}), seed, measure(place), []))
+                outcomes.append(
+                    Outcome(Variation("labels alone", (), {}, {}), seed, measure(place, ablation.few_labels), [])
+                )
             if world.first:
                 write_outcome(folder, ablation, outcomes, failed, command)
     if outcomes and world.first:

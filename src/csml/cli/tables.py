@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from csml.config.parsing import SettingsParser
+from csml.errors import CsmlError
 from csml.report.tables import write_page
 
 log = logging.getLogger("csml")
@@ -18,6 +19,8 @@ class TablesConfig:
     """The page, in Markdown; plots go into a folder of its name."""
     title: str = "Ablations"
     """Its heading."""
+    introduction: str | None = None
+    """A Markdown file that is put under the heading."""
 
 
 def run(arguments: list[str]) -> int:
@@ -27,6 +30,9 @@ def run(arguments: list[str]) -> int:
     settings = parser.settings(arguments)
     config = parser.build(settings, TablesConfig)
     output = Path(config.output).expanduser()
-    write_page([Path(folder).expanduser() for folder in settings.folders], output, config.title)
+    introduction = Path(config.introduction).expanduser() if config.introduction else None
+    if introduction is not None and not introduction.is_file():
+        raise CsmlError(f"introduction: there is no file {introduction}")
+    write_page([Path(folder).expanduser() for folder in settings.folders], output, config.title, introduction)
     log.info("%d tables in %s", len(settings.folders), output)
     return 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csml.config.ablations import Variation
+from csml.config.ablations import FewLabels, Variation
 from csml.training.metrics import read_metrics
 
 FEW_LABELS = "few-labels"
@@ -25,15 +25,16 @@ class Outcome:
     """epochs with what was measured after them: purity and turnover of Ω, 20-NN"""
 
 
-def measure(run: Path) -> dict[str, float]:
-    """What the files of a judged run say: kNN, linear by stage, few labels, purity of Ω, minutes of training."""
+def measure(run: Path, few: FewLabels | None) -> dict[str, float]:
+    """What the files of a judged run say: kNN, linear by stage, few labels if asked for, Ω, minutes of training."""
     found: dict[str, float] = {}
     if (run / "knn.json").exists():
         found |= {f"{k}-NN": share for k, share in json.loads((run / "knn.json").read_text())["accuracy"].items()}
     if (run / "linear.json").exists():
         stages = json.loads((run / "linear.json").read_text())["stages"]
         found |= {f"linear, stage {stage}": scores["top1"] for stage, scores in sorted(stages.items())}
-    found |= _few_labels(run)
+    if few:
+        found |= _few_labels(run, few.fractions)
     records = _records(run)
     for name in ("purity", "turnover"):
         if values := [record[f"omega/{name}"] for record in records if record.get(f"omega/{name}") is not None]:
@@ -54,15 +55,15 @@ def _records(run: Path) -> list[dict[str, Any]]:
     return read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
 
 
-def _few_labels(run: Path) -> dict[str, float]:
+def _few_labels(run: Path, fractions: tuple[float, ...]) -> dict[str, float]:
     """`fine-tuned, 1 %` and the like: top-1."""
     names = {"supervised": "labels alone", "finetune": "fine-tuned", "mine": "mined"}
     found = {}
-    for place in sorted(run.glob(f"{FEW_LABELS}/*"), key=lambda place: float(place.name)):
+    for fraction in sorted(fractions):
         for command, name in names.items():
-            if (place / command / f"{command}.json").exists():
-                result = json.loads((place / command / f"{command}.json").read_text())
-                found[f"{name}, {100 * float(place.name):g} %"] = result["top1"]
+            judged = run / FEW_LABELS / f"{fraction:g}" / command / f"{command}.json"
+            if judged.exists():
+                found[f"{name}, {100 * fraction:g} %"] = json.loads(judged.read_text())["top1"]
     return found
 
 
@@ -117,6 +118,6 @@ def measures(table: dict[str, dict[str, Any]]) -> list[str]:
 def _cell(key: str, cell: tuple[float, float | None, int] | None) -> str:
     if cell is None:
         return ""
-    factor = 1 if key == "minutes" else 100
+    factor = 1 if key.startswith("minutes") else 100
     mean, spread, _ = cell
     return f"{factor * mean:.1f}" + ("" if spread is None else f" ± {factor * spread:.1f}")

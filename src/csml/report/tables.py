@@ -15,9 +15,11 @@ _INTRODUCTION = (
 )
 
 
-def write_page(folders: list[Path], output: Path, title: str) -> None:
+def write_page(folders: list[Path], output: Path, title: str, introduction: Path | None = None) -> None:
     """The page, and beside it the plots in a folder of its name."""
     parts = [f"# {title}", _INTRODUCTION]
+    if introduction is not None:
+        parts.append(introduction.read_text().strip())
     images = output.with_suffix("")
     for folder in folders:
         outcome = _read(folder)

@@ -10,7 +10,7 @@ import yaml
 
 from csml.errors import CsmlError
 
-BASES = ("demo", "photos", "cifar10", "imagenet-200ep", "imagenet-300ep", "imagenet-800ep")
+BASES = ("demo", "photos", "cifar10-cpu", "cifar10", "imagenet-200ep", "imagenet-300ep", "imagenet-800ep")
 TWINS: dict[str, tuple[str, ...]] = {"moco-v2": ("single",), "byol": ("byol", "single"), "csml-byol": ("byol",)}
 """The files that make a twin of a base, laid over it in turn."""
 PRESETS: tuple[str, ...] = (*BASES, *(f"{base}-{twin}" for base in BASES for twin in TWINS))
