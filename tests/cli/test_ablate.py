@@ -197,6 +197,7 @@ def test_the_modules_are_the_paper_s_rows(tmp_path: Path) -> None:
     rows = {v.name: run_config(v, 0, None, tmp_path) for v in read_ablation("modules", "paper").variations}
     moco, cross, mixed, small, full, longer = rows.values()
     assert (moco.views.cross_sample, moco.views.mix, moco.model.stages) == (False, "none", (4,))
+    assert {config.views.small_crops for config in (moco, longer, cross, mixed)} == {0}
     assert (cross.views.cross_sample, cross.views.mix) == (True, "none")
     assert (mixed.views.mix, mixed.views.small_crops) == ("cutmix", 0)
     assert (small.views.mix, small.views.small_crops) == ("cutmix", 4)
