@@ -98,6 +98,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
         return 0
     world = join_world(runs[0].config.hardware)
     _require_labels(runs)
+    made = {"command": command, "scale": config.scale, "setting": _setting(runs[0].config)}
     outcomes: list[Outcome] = []
     failed: dict[str, str] = {}
     with StopSignals() as signals:
@@ -117,7 +118,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                         Outcome(run.variation, run.seed, measure(run.root, ablation.few_labels), history(run.root))
                     )
             if world.first:
-                write_outcome(folder, ablation, outcomes, failed, command)
+                write_outcome(folder, ablation, outcomes, failed, made)
             caught = world.largest(signals.caught or 0)
             if code or caught:
                 log.warning("what is done is kept; continue with: %s", command)
@@ -133,7 +134,7 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
                     Outcome(Variation("labels alone", (), {}, {}), seed, measure(place, ablation.few_labels), [])
                 )
             if world.first:
-                write_outcome(folder, ablation, outcomes, failed, command)
+                write_outcome(folder, ablation, outcomes, failed, made)
     if outcomes and world.first:
         console = Console(soft_wrap=True, highlight=False)
         console.print(f"\n{ablation.title}\n")
@@ -168,6 +169,13 @@ def _require_labels(runs: list[_Run]) -> None:
         if key not in seen:
             labeled_splits(run.knn)
             seen.add(key)
+
+
+def _setting(config: PretrainConfig) -> str:
+    """What all runs have in common, for people."""
+    images = Path(config.data).name + (f", {config.images.sample:,} images" if config.images.sample else "")
+    training = f"network {config.model.backbone}, {config.epochs} epochs of batch {config.batch_size}"
+    return f"{images}, {config.images.size} pixels; {training}"
 
 
 def run_config(variation: Variation, seed: int, data: str | None, folder: Path) -> PretrainConfig:

@@ -15,9 +15,12 @@ from csml.training.run_directory import commit
 
 
 def write_outcome(
-    folder: Path, ablation: Ablation, outcomes: list[Outcome], failed: dict[str, str], command: str
+    folder: Path, ablation: Ablation, outcomes: list[Outcome], failed: dict[str, str], made: dict[str, str | None]
 ) -> None:
-    """table.md, runs.csv, results.json, plot.png and plot.svg, each replaced as a whole."""
+    """table.md, runs.csv, results.json, plot.png and plot.svg, each replaced as a whole.
+
+    `made`: how, as `csml tables` tells it: command, scale, setting.
+    """
     table = summarize(outcomes)
     keys = measures(table)
     text = f"# {ablation.title}\n\n{markdown(outcomes, ablation.paper)}"
@@ -33,7 +36,7 @@ def write_outcome(
         "title": ablation.title,
         "seeds": list(ablation.seeds),
         "paper": ablation.paper,
-        "command": command,
+        **made,
         "commit": commit(),
         "machine": f"{os.cpu_count()} CPU cores" if not torch.cuda.is_available() else torch.cuda.get_device_name(),
         "commands": {v.name: ["csml", "pretrain", *v.arguments] for v in ablation.variations},

@@ -16,22 +16,29 @@ _INTRODUCTION = (
 
 
 def write_page(folders: list[Path], output: Path, title: str, introduction: Path | None = None) -> None:
-    """The page, and beside it the plots in a folder of its name."""
+    """The page; plots from elsewhere are copied into a folder of its name."""
     parts = [f"# {title}", _INTRODUCTION]
     if introduction is not None:
         parts.append(introduction.read_text().strip())
     images = output.with_suffix("")
     for folder in folders:
         outcome = _read(folder)
-        parts += [f"## {outcome['title']}", _facts(outcome), "```\n" + outcome["command"] + "\n```", table_of(outcome)]
+        scale = f", {outcome['scale']}" if outcome.get("scale") else ""
+        parts += [
+            f"## {outcome['title']}{scale}",
+            _facts(outcome),
+            "```\n" + outcome["command"] + "\n```",
+            table_of(outcome),
+        ]
         note = folder / "note.md"
         if note.exists():
             parts.append(note.read_text().strip())
         if (folder / "plot.png").exists():
-            images.mkdir(parents=True, exist_ok=True)
-            drawn = images / f"{folder.name}.png"
-            shutil.copyfile(folder / "plot.png", drawn)
-            parts.append(f"![{outcome['title']}]({os.path.relpath(drawn, output.parent)})")
+            drawn = folder / "plot.png"
+            if not drawn.resolve().is_relative_to(output.resolve().parent):  # the page takes along what is elsewhere
+                images.mkdir(parents=True, exist_ok=True)
+                drawn = Path(shutil.copyfile(drawn, images / f"{folder.name}.png"))
+            parts.append(f"![{title}]({os.path.relpath(drawn.resolve(), output.resolve().parent)})")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n")
 
@@ -49,5 +56,6 @@ def _facts(outcome: dict[str, Any]) -> str:
     minutes = sum(run.get("minutes", 0.0) for run in outcome["runs"])
     seeds = ", ".join(map(str, outcome["seeds"]))
     commit = (outcome.get("commit") or "unknown")[:12]
-    text = f"Seeds {seeds}; {minutes:.0f} minutes of pre-training; commit {commit}; {outcome['machine']}."
+    setting = f"{outcome['setting']}. " if outcome.get("setting") else ""
+    text = f"{setting}Seeds {seeds}; {minutes:.0f} minutes of pre-training; commit {commit}; {outcome['machine']}."
     return text + "".join(f" {name} failed: {problem}." for name, problem in outcome["failed"].items())
