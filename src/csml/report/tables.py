@@ -23,13 +23,8 @@ def write_page(folders: list[Path], output: Path, title: str, introduction: Path
     images = output.with_suffix("")
     for folder in folders:
         outcome = _read(folder)
-        scale = f", {outcome['scale']}" if outcome.get("scale") else ""
-        parts += [
-            f"## {outcome['title']}{scale}",
-            _facts(outcome),
-            "```\n" + outcome["command"] + "\n```",
-            table_of(outcome),
-        ]
+        heading = ", ".join(part for part in (outcome["title"], outcome.get("scale")) if part)
+        parts += [f"## {heading}", _facts(outcome), "```\n" + outcome["command"] + "\n```", table_of(outcome)]
         note = folder / "note.md"
         if note.exists():
             parts.append(note.read_text().strip())
@@ -38,7 +33,7 @@ def write_page(folders: list[Path], output: Path, title: str, introduction: Path
             if not drawn.resolve().is_relative_to(output.resolve().parent):  # the page takes along what is elsewhere
                 images.mkdir(parents=True, exist_ok=True)
                 drawn = Path(shutil.copyfile(drawn, images / f"{folder.name}.png"))
-            parts.append(f"![{title}]({os.path.relpath(drawn.resolve(), output.resolve().parent)})")
+            parts.append(f"![{heading}]({os.path.relpath(drawn.resolve(), output.resolve().parent)})")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n")
 
