@@ -182,8 +182,11 @@ def test_a_dry_run_only_tells(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("scale", ["demo", "cifar10-cpu", "photos", "cifar10", "paper"])
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [(name, scale) for name in SHIPPED for scale in ("demo", "cifar10-cpu", "cifar10", "paper")]
+    + [("modules", "photos")],
+)
 def test_every_shipped_ablation_is_valid_at_every_scale(name: str, scale: str, tmp_path: Path) -> None:
     ablation = read_ablation(name, scale)
     folder = str(tmp_path) if scale == "photos" else None  # of one's own
