@@ -49,13 +49,16 @@ def main() -> None:
     seed = parse(words)[0].seed
     curves: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     asked.output.mkdir(parents=True, exist_ok=True)
-    while any(_spent(curve) < asked.minutes for curve in curves.values()):
-        for name, side in sides.items():
-            if _spent(curves[name]) < asked.minutes and (result := side()) is not None:
-                curves[name].append((_spent(curves[name]) + result[0] / 60, result[1]))
-                print(f"{name}: {curves[name][-1][0]:.1f} min, 20-NN {result[1]:.1%}", flush=True)
-            elif _spent(curves[name]) < asked.minutes:
-                curves[name].append((asked.minutes, curves[name][-1][1]))  # all of its epochs are over
+    going = list(sides)
+    while going:
+        for name in tuple(going):
+            if (result := sides[name]()) is None:  # all of its epochs are over
+                going.remove(name)
+                continue
+            curves[name].append((_spent(curves[name]) + result[0] / 60, result[1]))
+            print(f"{name}: {curves[name][-1][0]:.1f} min, 20-NN {result[1]:.1%}", flush=True)
+            if _spent(curves[name]) >= asked.minutes:
+                going.remove(name)
         _write(asked.output, curves, seed)
     for side in sides.values():
         side.close()
