@@ -53,6 +53,13 @@ def test_turnover_is_the_share_of_new_neighbors_whatever_their_order() -> None:
     assert turnover(before, before) == 0.0
 
 
+def test_turnover_of_rows_filled_with_what_stays_is_a_share() -> None:
+    before = np.array([[1, 1, 2], [1, 1, 1], [0, 0, 0]])
+    after = np.array([[1, 1, 1], [0, 2, 0], [2, 2, 2]])  # the last image has lost its neighbours
+    assert turnover(before, after) == pytest.approx(3 / 6)
+    assert turnover(after, after) == 0.0
+
+
 def test_unreadable_images_are_nobody_s_neighbor_and_their_own() -> None:
     features = torch.tensor([[1.0, 0.1], [0.0, 0.0], [1.0, 0.2], [1.0, 0.3]])
     omega = search_omega(features, torch.tensor([True, False, True, True]), k=2, epoch=3, recall=1.0)

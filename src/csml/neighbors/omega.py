@@ -80,9 +80,13 @@ def purity(indices: np.ndarray, labels: np.ndarray) -> float | None:
 
 
 def turnover(before: np.ndarray, after: np.ndarray) -> float:
-    """Share of the neighbours in `after` `(N, k)` that were not in the same row of `before`."""
-    kept = sum(int((after == column[:, None]).sum()) for column in before.T)
-    return 1 - kept / after.size
+    """Share of the neighbours in `after` `(N, k)` that were not in the same row of `before`; places that hold the image
+    itself are none."""
+    known = after == np.arange(len(after))[:, None]  # (N, k)
+    others = ~known
+    for column in before.T:  # one at a time: (N, k, k) would be too much
+        known |= after == column[:, None]
+    return float((~known).sum() / max(1, others.sum()))
 
 
 def save_omega(path: Path, omega: Omega) -> None:
