@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from csml.config.ablations import Ablation
 from csml.report.outcomes import Outcome, measures, summarize
@@ -83,6 +84,7 @@ def _over_training(axes: Axes, outcomes: list[Outcome], key: str) -> None:
         if points:
             axes.plot(*zip(*points, strict=True), ".-", color=_COLORS[names.index(o.variation.name) % len(_COLORS)])
     axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(f"{key} of Ω, %")
 
 
