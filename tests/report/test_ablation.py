@@ -47,7 +47,7 @@ def test_one_seed_has_no_spread() -> None:
     assert text.splitlines()[0].endswith("| purity of Ω | minutes | seeds |")
 
 
-@pytest.mark.parametrize("plot", ["bars", "cost", "stages", "omega", "neighbors.k"])
+@pytest.mark.parametrize("plot", ["dots", "cost", "stages", "omega", "neighbors.k"])
 def test_every_kind_of_plot_shows_every_variation(plot: str) -> None:
     variations = [
         variation(f"k {k} {mix}", neighbors__k=k, views__mix=mix) for k in (1, 5) for mix in ("cutmix", "none")

@@ -1,4 +1,4 @@
-"""The plot of an ablation: bars, lines against a setting or the stages, cost, Ω over training; every seed is a dot."""
+"""The plot of an ablation: a row each, lines against a setting or the stages, cost, Ω; every seed is a dot."""
 
 import statistics
 from typing import Any
@@ -15,7 +15,7 @@ _NOT_SHOWN = ("minutes", "purity of Ω", "turnover of Ω")
 
 
 def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
-    """Bars, or accuracy against minutes, stages or the values of a setting; every seed is a dot."""
+    """A row each, or accuracy against minutes, stages or the values of a setting; every seed is a dot."""
     table = summarize(outcomes)
     shares = [key for key in measures(table) if key not in _NOT_SHOWN]
     last = [key for key in shares if key.startswith("linear")][-1:]
@@ -24,14 +24,14 @@ def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
         shown = ["linear"]
     elif ablation.plot == "omega":
         shown = ["purity", "turnover", shares[0]]
-    width, height = 4.6 * max(1, len(shown)), 3.4 if ablation.plot != "bars" else 1.2 + 0.45 * len(table)
+    width, height = 4.6 * max(1, len(shown)), 3.4 if ablation.plot != "dots" else 1.2 + 0.45 * len(table)
     figure = Figure(figsize=(max(6.0, width), max(2.6, height)), layout="constrained")
     for place, key in enumerate(shown):
         axes = figure.add_subplot(
             1, len(shown), place + 1, sharey=figure.axes[0] if figure.axes and ablation.plot != "omega" else None
         )
-        if ablation.plot == "bars":
-            _bars(axes, outcomes, key)
+        if ablation.plot == "dots":
+            _dots(axes, outcomes, key)
         elif ablation.plot == "cost":
             _cost(axes, outcomes, key)
         elif ablation.plot == "omega" and key in ("purity", "turnover"):
@@ -51,16 +51,18 @@ Points = dict[str, dict[Any, list[float]]]
 """Line → x → a percentage per seed."""
 
 
-def _bars(axes: Axes, outcomes: list[Outcome], key: str) -> None:
+def _dots(axes: Axes, outcomes: list[Outcome], key: str) -> None:
     names = list(dict.fromkeys(o.variation.name for o in outcomes if key in o.measured))
     for place, name in enumerate(names):
         values = [100 * o.measured[key] for o in outcomes if o.variation.name == name and key in o.measured]
         mean = statistics.mean(values)
-        axes.barh(place, mean, color=_COLORS[0], alpha=0.35, height=0.65)
-        axes.plot(values, [place] * len(values), "o", color=_COLORS[0], markersize=4)
+        axes.plot([mean], [place], "|", color=_COLORS[0], markersize=16, markeredgewidth=2)
+        axes.plot(values, [place] * len(values), "o", color=_COLORS[0], markersize=5, alpha=0.6)
         axes.text(max(values), place, f"  {mean:.1f}", va="center", fontsize=9)
     axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="y", color="0.92")
+    axes.set_axisbelow(True)
     axes.margins(x=0.15)
     axes.set_xlabel(f"{key}, %")
 

@@ -10,7 +10,7 @@ from csml.errors import CsmlError
 from csml.report.outcomes import table_of
 
 _INTRODUCTION = (
-    "Written by `csml tables` from what `csml ablate` has left, nothing by hand. Mean ± sample deviation over "
+    "Tables and plots are written by `csml tables` from what `csml ablate` has left. Mean ± sample deviation over "
     "seeds, accuracies in percent; `paper`: what the paper reports of this row, on ImageNet with a ResNet-50."
 )
 
