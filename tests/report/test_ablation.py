@@ -17,7 +17,7 @@ def outcomes(variations: list[Variation], seeds: int = 3) -> list[Outcome]:
             {
                 "20-NN": float(rng.random()), "linear, stage 3": float(rng.random()),
                 "linear, stage 4": float(rng.random()), "minutes": float(rng.random()),
-                "purity of Ω": float(rng.random()),
+                "purity of Ω": float(rng.random()), "fine-tuned, 1 %": float(rng.random()),
             },
             [{"epoch": 1, "purity": 0.3}, {"epoch": 2, "purity": float(rng.random()), "turnover": 0.2}],
         )
@@ -47,7 +47,7 @@ def test_one_seed_has_no_spread() -> None:
     assert text.splitlines()[0].endswith("| purity of Ω | minutes | seeds |")
 
 
-@pytest.mark.parametrize("plot", ["dots", "cost", "stages", "omega", "neighbors.k"])
+@pytest.mark.parametrize("plot", ["dots", "cost", "stages", "omega", "labels", "neighbors.k"])
 def test_every_kind_of_plot_shows_every_variation(plot: str) -> None:
     variations = [
         variation(f"k {k} {mix}", neighbors__k=k, views__mix=mix) for k in (1, 5) for mix in ("cutmix", "none")
@@ -60,5 +60,7 @@ def test_every_kind_of_plot_shows_every_variation(plot: str) -> None:
         shown += [text.get_text() for text in legend.get_texts()] if legend else []
     if plot == "neighbors.k":
         assert {"1", "5", "views.mix cutmix", "views.mix none"} <= set(shown)
+    elif plot == "labels":
+        assert {f"{v.name}, fine-tuned" for v in variations} <= set(shown)
     else:
         assert {v.name for v in variations} <= set(shown)

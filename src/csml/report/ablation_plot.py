@@ -22,16 +22,22 @@ def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
     shown = shares[:1] + [key for key in last if key not in shares[:1]]
     if ablation.plot == "stages":
         shown = ["linear"]
+    elif ablation.plot == "labels":
+        shown = list(dict.fromkeys(key.split(", ")[-1] for key in shares if key.endswith(" %")))
     elif ablation.plot == "omega":
         shown = ["purity", "turnover", shares[0]]
-    width, height = 4.6 * max(1, len(shown)), 3.4 if ablation.plot != "dots" else 1.2 + 0.45 * len(table)
+    width, height = 4.6 * max(1, len(shown)), 3.4
+    if ablation.plot in ("dots", "labels"):
+        height = 1.2 + 0.45 * max([len(table), *(len(_with_labels(outcomes, key)) for key in shown)])
     figure = Figure(figsize=(max(6.0, width), max(2.6, height)), layout="constrained")
     for place, key in enumerate(shown):
         axes = figure.add_subplot(
             1, len(shown), place + 1, sharey=figure.axes[0] if figure.axes and ablation.plot != "omega" else None
         )
         if ablation.plot == "dots":
-            _dots(axes, outcomes, key)
+            _dots(axes, _by_variation(outcomes, key), f"{key}, %")
+        elif ablation.plot == "labels":
+            _dots(axes, _with_labels(outcomes, key), f"top-1 with {key} of the labels, %")
         elif ablation.plot == "cost":
             _cost(axes, outcomes, key)
         elif ablation.plot == "omega" and key in ("purity", "turnover"):
@@ -51,20 +57,39 @@ Points = dict[str, dict[Any, list[float]]]
 """Line → x → a percentage per seed."""
 
 
-def _dots(axes: Axes, outcomes: list[Outcome], key: str) -> None:
-    names = list(dict.fromkeys(o.variation.name for o in outcomes if key in o.measured))
-    for place, name in enumerate(names):
-        values = [100 * o.measured[key] for o in outcomes if o.variation.name == name and key in o.measured]
+def _dots(axes: Axes, rows: dict[str, list[float]], label: str) -> None:
+    """A row for each name, a dot for each seed, a stroke for their mean."""
+    for place, values in enumerate(rows.values()):
         mean = statistics.mean(values)
         axes.plot([mean], [place], "|", color=_COLORS[0], markersize=16, markeredgewidth=2)
         axes.plot(values, [place] * len(values), "o", color=_COLORS[0], markersize=5, alpha=0.6)
         axes.text(max(values), place, f"  {mean:.1f}", va="center", fontsize=9)
-    axes.set_yticks(range(len(names)), names, fontsize=9)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=9)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="y", color="0.92")
     axes.set_axisbelow(True)
     axes.margins(x=0.15)
-    axes.set_xlabel(f"{key}, %")
+    axes.set_xlabel(label)
+
+
+def _by_variation(outcomes: list[Outcome], key: str) -> dict[str, list[float]]:
+    rows: dict[str, list[float]] = {}
+    for o in outcomes:
+        if key in o.measured:
+            rows.setdefault(o.variation.name, []).append(100 * o.measured[key])
+    return rows
+
+
+def _with_labels(outcomes: list[Outcome], share: str) -> dict[str, list[float]]:
+    """What was learnt with one share of the labels: `CsMl, fine-tuned` and the like."""
+    rows: dict[str, list[float]] = {}
+    for o in outcomes:
+        for key, value in o.measured.items():
+            if key.endswith(f", {share}"):
+                how = key.removesuffix(f", {share}")
+                name = how if how == o.variation.name else f"{o.variation.name}, {how}"
+                rows.setdefault(name, []).append(100 * value)
+    return rows
 
 
 def _cost(axes: Axes, outcomes: list[Outcome], key: str) -> None:

@@ -15,7 +15,7 @@ SHIPPED: tuple[str, ...] = (
     "modules", "neighbors", "levels", "mixing", "positives", "epochs", "byol", "cost", "labels", "omega",
 )  # fmt: skip
 _KEYS = ("title", "scales", "base", "seeds", "variations", "grid", "knn", "linear", "few_labels", "paper", "plot")
-_PLOTS = ("dots", "cost", "stages", "omega")
+_PLOTS = ("dots", "cost", "stages", "omega", "labels")
 _NOT_SETTINGS = ("preset", "twin", "times")
 
 
@@ -63,7 +63,7 @@ class Ablation:
     linear: dict[str, Any]
     """settings of `csml linear`, dotted"""
     plot: str
-    """dots, cost, stages, omega, or a setting whose values are the x axis"""
+    """dots, cost, stages, omega, labels, or a setting whose values are the x axis"""
     few_labels: FewLabels | None = None
     paper: dict[str, float] = field(default_factory=dict)
     """what the paper has in each row, in percent"""
