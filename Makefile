@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 BENCH := .venv-bench
 
-.PHONY: setup demo test bench soak
+.PHONY: setup demo test bench soak results
 
 setup: $(INSTALLED)
 
@@ -32,6 +32,11 @@ test: setup
 	$(BIN)/mypy
 	@.ci/chromium
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
+
+# docs/results.md, from what csml ablate has left in docs/evidence and the notes beside it.
+results: setup
+	$(BIN)/csml tables docs/evidence/*/ --introduction docs/evidence/introduction.md \
+		--title "Does each part help?" --output docs/results.md
 
 # Runs are killed at random times, again and again; about a quarter of an hour. KILLS=200 makes it longer.
 soak: setup

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from PIL import Image
 
 import csml.synthetic as synthetic
 from conftest import csml
+from csml.report.tables import write_page
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -132,3 +134,15 @@ def test_every_file_the_architecture_page_names_exists() -> None:
     for name in re.findall(r"`([\w/]+\.py)`", text):
         found = [ROOT / name, *(ROOT / "src" / "csml").rglob(name)]
         assert any(path.exists() for path in found), name
+
+
+def test_the_results_are_what_the_evidence_says(tmp_path: Path) -> None:
+    """docs/results.md as `make results` writes it, from the files that are committed."""
+    evidence = ROOT / "docs" / "evidence"
+    folders = sorted(path.parent for path in evidence.glob("*/results.json"))
+    assert len(folders) >= 5
+    page = tmp_path / "docs" / "results.md"
+    shutil.copytree(evidence, page.parent / "evidence")
+    copies = [page.parent / "evidence" / folder.name for folder in folders]
+    write_page(copies, page, "Does each part help?", page.parent / "evidence" / "introduction.md")
+    assert page.read_text() == (ROOT / "docs" / "results.md").read_text(), "give: make results"
