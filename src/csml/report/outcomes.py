@@ -34,7 +34,7 @@ def measure(run: Path, few: FewLabels | None) -> dict[str, float]:
         stages = json.loads((run / "linear.json").read_text())["stages"]
         found |= {f"linear, stage {stage}": scores["top1"] for stage, scores in sorted(stages.items())}
     if few:
-        found |= _few_labels(run, few.fractions)
+        found |= _few_labels(run, few)
     records = _records(run)
     for name in ("purity", "turnover"):
         if values := [record[f"omega/{name}"] for record in records if record.get(f"omega/{name}") is not None]:
@@ -55,11 +55,13 @@ def _records(run: Path) -> list[dict[str, Any]]:
     return read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
 
 
-def _few_labels(run: Path, fractions: tuple[float, ...]) -> dict[str, float]:
+def _few_labels(run: Path, few: FewLabels) -> dict[str, float]:
     """`fine-tuned, 1 %` and the like: top-1."""
-    names = {"supervised": "labels alone", "finetune": "fine-tuned", "mine": "mined"}
+    names = {"supervised": "labels alone", "finetune": "fine-tuned"}
+    if few.mine is not None:  # another ablation may have mined a shared run
+        names["mine"] = "mined"
     found = {}
-    for fraction in sorted(fractions):
+    for fraction in sorted(few.fractions):
         for command, name in names.items():
             judged = run / FEW_LABELS / f"{fraction:g}" / command / f"{command}.json"
             if judged.exists():
