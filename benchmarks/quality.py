@@ -20,11 +20,13 @@ from matplotlib.figure import Figure
 from benchmarks.elsewhere import Elsewhere
 from benchmarks.trainers import MOCO_V2
 from csml.cli.pretrain import parse
+from csml.config.ablations import Variation
 from csml.config.schema import PretrainConfig
 from csml.data.open import DataSplits, open_data
 from csml.evaluation.features import extract_features
 from csml.evaluation.knn import TEMPERATURE, knn_accuracy
 from csml.models.backbones import build_backbone, stage_channels
+from csml.report.outcomes import Outcome, as_json, summarize
 from csml.training.device import build_fabric, keep_freed_memory
 from csml.training.interruption import StopSignals
 from csml.training.pretraining import Pretraining
@@ -71,16 +73,13 @@ def _spent(curve: list[tuple[float, float]]) -> float:
 def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], seed: int) -> None:
     """results.json as `csml ablate` writes it, so that `csml tables` can show it, with the curves added; plot.png."""
     target = curves["csml, MoCo v2"][-1][1]
-    runs: list[dict[str, Any]] = []
+    outcomes: list[Outcome] = []
     for name, curve in curves.items():
-        run = {"variation": name, "seed": seed, "20-NN at the end": curve[-1][1], "minutes": curve[-1][0]}
+        measured = {"20-NN at the end": curve[-1][1], "minutes": curve[-1][0]}
         reached = next((at for at, share in curve if share >= target), None)
-        runs.append(run | ({} if reached is None else {"minutes to our MoCo v2's end": reached}))
-    measured = [{key: value for key, value in run.items() if key not in ("variation", "seed")} for run in runs]
-    summary = {
-        name: {key: {"mean": value, "deviation": None, "seeds": 1} for key, value in row.items()}
-        for name, row in zip(curves, measured, strict=True)
-    }
+        if reached is not None:
+            measured["minutes to our MoCo v2's end"] = reached
+        outcomes.append(Outcome(Variation(name, (), {}, {}), seed, measured, []))
     results = {
         "title": "20-NN against minutes of training, beside lightly",
         "seeds": [seed],
@@ -88,8 +87,8 @@ def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], seed: int
         "command": shlex.join(["python", "-m", "benchmarks.quality", *sys.argv[1:]]),
         "commit": commit(),
         "machine": f"{torch.get_num_threads()} of {os.cpu_count()} CPU cores",
-        "runs": runs,
-        "summary": summary,
+        "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],
+        "summary": as_json(summarize(outcomes)),
         "failed": {},
         "curves": curves,
     }

@@ -41,6 +41,11 @@ def test_means_and_deviations_are_numpy_s() -> None:
         assert seeds == 3
 
 
+@pytest.mark.parametrize("plot", ["dots", "cost", "stages", "omega", "labels"])
+def test_a_plot_of_nothing_yet_is_empty(plot: str) -> None:
+    draw(Ablation("a", "Every run has failed so far", (0,), (variation("one"),), {}, {}, plot), []).canvas.draw()
+
+
 def test_one_seed_has_no_spread() -> None:
     text = markdown(outcomes([variation("one")], seeds=1))
     assert "±" not in text

@@ -10,7 +10,7 @@ import torch
 from csml.config.ablations import Ablation
 from csml.data.cache import atomic_write
 from csml.report.ablation_plot import draw
-from csml.report.outcomes import Outcome, markdown, measures, summarize
+from csml.report.outcomes import Outcome, as_json, markdown, measures, summarize
 from csml.training.run_directory import commit
 
 
@@ -43,10 +43,7 @@ def write_outcome(
         "times": {v.name: v.times for v in ablation.variations if v.times},
         "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],
         "history": [{"variation": o.variation.name, "seed": o.seed, "epochs": o.history} for o in outcomes],
-        "summary": {
-            name: {key: dict(zip(("mean", "deviation", "seeds"), cell, strict=True)) for key, cell in row.items()}
-            for name, row in table.items()
-        },
+        "summary": as_json(table),
         "failed": failed,
     }
     with atomic_write(folder / "results.json") as path:

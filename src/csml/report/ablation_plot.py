@@ -25,7 +25,7 @@ def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
     elif ablation.plot == "labels":
         shown = list(dict.fromkeys(key.split(", ")[-1] for key in shares if key.endswith(" %")))
     elif ablation.plot == "omega":
-        shown = ["purity", "turnover", shares[0]]
+        shown = ["purity", "turnover", *shares[:1]]
     width, height = 4.6 * max(1, len(shown)), 3.4
     if ablation.plot in ("dots", "labels"):
         height = 1.2 + 0.45 * max([len(table), *(len(_with_labels(outcomes, key)) for key in shown)])

@@ -90,8 +90,16 @@ def markdown(outcomes: list[Outcome], paper: dict[str, float] | None = None) -> 
     return _markdown(summarize(outcomes), paper)
 
 
+def as_json(table: Summary) -> dict[str, dict[str, dict[str, float | None]]]:
+    """As it stands in results.json."""
+    return {
+        name: {key: dict(zip(("mean", "deviation", "seeds"), cell, strict=True)) for key, cell in row.items()}
+        for name, row in table.items()
+    }
+
+
 def table_of(results: dict[str, Any]) -> str:
-    """The same from results.json."""
+    """The table in Markdown, from results.json."""
     table = {
         name: {key: (cell["mean"], cell["deviation"], cell["seeds"]) for key, cell in row.items()}
         for name, row in results["summary"].items()
