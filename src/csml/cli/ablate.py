@@ -1,7 +1,5 @@
 """`csml ablate FILE`: every variation at every seed, what is missing of it, judged and put into one table."""
 
-import hashlib
-import json
 import logging
 import re
 import shlex
@@ -23,6 +21,7 @@ from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run_settings import OF_THE_MACHINE, first_difference, read_settings, settings_of
 from csml.config.schema import PretrainConfig
+from csml.data.cache import cache_key
 from csml.errors import CsmlError
 from csml.program import program
 
@@ -239,7 +238,7 @@ def _scratch_words(run: _Run, few: FewLabels) -> list[str]:
 def _digest(config: PretrainConfig) -> str:
     """A name that runs of equal settings have in common."""
     settings = {k: v for k, v in flatten(settings_of(config)).items() if not k.startswith(OF_THE_MACHINE)}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return cache_key(sorted(settings.items()))
 
 
 def _slug(name: str) -> str:
