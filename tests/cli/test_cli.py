@@ -129,6 +129,12 @@ def test_a_protocol_takes_data_and_pictures_from_the_run_but_its_schedule_from_t
     assert (config.epochs, config.batch_size, config.lr, config.milestones) == (100, 256, 30.0, (60, 80))
 
 
+def test_the_preset_of_a_small_network_says_how_it_is_classified(small_run: Path) -> None:
+    words = [str(small_run), "--preset", "demo-moco-v2"]
+    assert parse_protocol("linear", LinearConfig, "", words, flags=("resume",))[1].lr == 0.3
+    assert parse_protocol("linear", LinearConfig, "", [*words, "--lr", "2"], flags=("resume",))[1].lr == 2
+
+
 def test_help_names_every_command() -> None:
     done = csml_process("--help")
     assert done.returncode == 0

@@ -153,7 +153,7 @@ def _planned(ablation: Ablation, asked: AblateConfig, folder: Path) -> list[_Run
             if asked.runs is not None:
                 config = replace(config, out=str(Path(asked.runs).expanduser() / _digest(config)))
             by_knn = settings_for("knn", KnnConfig, config, as_words(ablation.knn))
-            by_linear = settings_for("linear", LinearConfig, config, as_words(ablation.linear))
+            by_linear = settings_for("linear", LinearConfig, config, [*variation.preset, *as_words(ablation.linear)])
             check_knn(by_knn)
             check_linear(by_linear)
             runs.append(_Run(variation, seed, config, by_knn, by_linear))

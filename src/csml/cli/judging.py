@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from csml.config.parsing import SettingsParser
-from csml.config.presets import flatten
+from csml.config.presets import PRESETS, SECTIONS, flatten, preset_settings
 from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run_settings import first_difference, inherited, settings_of, trained_with
 from csml.config.schema import TrainingConfig
@@ -26,16 +26,18 @@ def parse(
         _parser(command, schema, summary, flags).settings(arguments)
     chosen = _parser(command, schema, summary, flags).first_look(arguments)
     parser = _parser(command, schema, summary, flags)
-    parser.start_from(trained_with(Path(chosen.weights)), origin=chosen.weights)
+    parser.start_from(trained_with(Path(chosen.weights)) | _of_preset(command, chosen), origin=chosen.weights)
     settings = parser.settings(arguments)
     return settings.weights, parser.build(settings, schema), settings
 
 
 def settings_for(command: str, schema: type[C], run: TrainingConfig, words: list[str]) -> C:
     """What `parse` would give for the weights of a run that may not exist yet."""
+    arguments = [str(run.out), *words]
+    chosen = _parser(command, schema, "", ()).first_look(arguments)
     parser = _parser(command, schema, "", ())
-    parser.start_from(inherited(flatten(settings_of(run))), origin=str(run.out))
-    return parser.build(parser.settings([str(run.out), *words]), schema)
+    parser.start_from(inherited(flatten(settings_of(run))) | _of_preset(command, chosen), origin=str(run.out))
+    return parser.build(parser.settings(arguments), schema)
 
 
 def labeled_splits(config: KnnConfig | LinearConfig) -> tuple[Images, Images]:
@@ -69,10 +71,18 @@ def is_judged(path: Path, weights: str, config: KnnConfig | LinearConfig) -> boo
     return same and found.get("digest") == weights_digest(weights)
 
 
+def _of_preset(command: str, chosen: Any) -> dict[str, Any]:
+    """What the preset that was named says of this command."""
+    named = command in SECTIONS and chosen.preset is not None
+    return preset_settings(chosen.preset, section=command) if named else {}
+
+
 def _parser(command: str, schema: type[Any], summary: str, flags: tuple[str, ...]) -> SettingsParser:
     parser = SettingsParser(command, schema, summary, f"csml {command} WEIGHTS [--data FOLDER] [--KEY VALUE …]")
     help_text = "A run directory or a weight file, ours or another trainer's."
     parser.add_argument("weights", type=str, help=help_text)
+    if command in SECTIONS:
+        parser.add_argument("--preset", type=str | None, default=None, help=f"Named settings: {', '.join(PRESETS)}.")
     for flag in flags:
         parser.add_argument(
             f"--{flag}", type=bool, default=False, nargs="?", const=True, help="Continue where it stopped."

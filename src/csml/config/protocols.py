@@ -38,7 +38,7 @@ class LinearConfig:
     batch_size: int = 256
     """Images per step."""
     lr: float = 30.0
-    """Learning rate. Lower it for features that are large or few, if the accuracy jumps about."""
+    """Learning rate. If the accuracy jumps about, lower it: features of small networks want 0.3."""
     milestones: tuple[int, ...] = (60, 80)
     """Epochs at which the learning rate is multiplied by 0.1."""
     momentum: float = 0.9

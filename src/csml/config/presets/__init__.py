@@ -16,7 +16,7 @@ TWINS: dict[str, tuple[str, ...]] = {"moco-v2": ("single",), "byol": ("byol", "s
 PRESETS: tuple[str, ...] = (*BASES, *(f"{base}-{twin}" for base in BASES for twin in TWINS))
 
 
-_SECTIONS = ("supervised", "finetune", "mine")
+SECTIONS = ("linear", "supervised", "finetune", "mine")
 """Parts of a preset that are for other commands than pretrain."""
 
 
@@ -38,7 +38,7 @@ def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
         raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(PRESETS)}")
     base = max((base for base in BASES if name.startswith(base)), key=len)
     settings = _read(base)
-    sections = {key: settings.pop(key, {}) for key in _SECTIONS}
+    sections = {key: settings.pop(key, {}) for key in SECTIONS}
     if section is not None:
         return flatten(sections[section])
     special = settings.pop("twins", {})  # what a base wants otherwise than the files of its twins
