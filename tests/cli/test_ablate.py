@@ -290,3 +290,6 @@ def test_few_labels_judge_every_run_and_a_network_from_scratch(tmp_path: Path) -
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
     assert csml("ablate", str(quick), "--out", str(tmp_path / "out")).returncode == 0
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
+    quick.write_text(quick.read_text().replace("max_entropy: 3", "max_entropy: 2"))
+    done = csml("ablate", str(quick), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1 and "was made with max_entropy 3.0, and it is 2.0 now" in done.stderr

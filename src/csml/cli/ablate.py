@@ -19,7 +19,7 @@ from csml.config.checks import check_knn, check_linear
 from csml.config.parsing import SettingsParser
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
-from csml.config.run_settings import OF_THE_MACHINE, first_difference, read_settings, settings_of
+from csml.config.run_settings import OF_THE_MACHINE, refuse_others, settings_of
 from csml.config.schema import PretrainConfig
 from csml.data.cache import cache_key
 from csml.errors import CsmlError
@@ -125,7 +125,10 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
         if ablation.few_labels and ablation.few_labels.scratch is not None:
             for seed in ablation.seeds:
                 first = next(run for run in runs if run.seed == seed)
-                place, words = folder / "labels-alone" / f"seed-{seed}", _scratch_words(first, ablation.few_labels)
+                words = _scratch_words(first, ablation.few_labels)
+                place = folder / "labels-alone" / f"seed-{seed}"
+                if config.runs is not None:
+                    place = Path(config.runs).expanduser() / cache_key(sorted(words), seed)
                 if code := from_scratch(place, ablation.few_labels, words, seed):
                     log.warning("what is done is kept; continue with: %s", command)
                     return code
@@ -203,10 +206,7 @@ def _is_done(run: _Run) -> bool:
 
     if not (run.root / "config.yaml").exists():
         return False
-    theirs, ours = read_settings(run.root), flatten(settings_of(run.config))
-    if key := first_difference(theirs, ours):
-        now = f"with {key} {theirs.get(key)}, and it is {ours.get(key)} now"
-        raise CsmlError(f"{run.root} was made {now}; give another --out, or delete it")
+    refuse_others(run.root, run.config)
     records = read_metrics(run.root / "metrics.jsonl")
     return bool(records) and records[-1]["epoch"] == run.config.epochs
 

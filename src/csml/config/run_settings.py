@@ -45,6 +45,17 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     return next((key for key in keys if before.get(key) != now.get(key)), None)
 
 
+def refuse_others(run: Path, config: Any, besides: tuple[str, ...] = ()) -> None:
+    """Raise where a run directory was made with other settings; keys that begin with `besides` may differ."""
+    theirs, ours = (
+        {key: value for key, value in settings.items() if not key.startswith(besides)}
+        for settings in (read_settings(run), flatten(settings_of(config)))
+    )
+    if key := first_difference(theirs, ours):
+        now = f"with {key} {theirs.get(key)}, and it is {ours.get(key)} now"
+        raise CsmlError(f"{run} was made {now}; give another --out, or delete it")
+
+
 def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
     """Data, image and hardware settings (and `more`) of the run the weights belong to, or what a weight file of ours
     says of itself."""
