@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from conftest import csml, wait_for
-from csml.cli.ablate import AblateConfig, ablate, run_config
+from csml.cli.ablate import AblateConfig, ablate
+from csml.cli.ablation_runs import run_config
 from csml.config.ablations import SHIPPED, read_ablation
 from csml.errors import CsmlError
 
@@ -100,6 +102,19 @@ def test_killed_in_the_middle_it_continues_to_the_same_table(tmp_path: Path, fin
     assert (out / "moco-v2" / "seed-0" / "linear.json").stat().st_mtime_ns == kept
 
 
+def test_two_at_once_share_the_runs_and_write_the_same_table(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "out"
+    both = [start(written(tmp_path), out) for _ in range(2)]
+    told = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    trained = [
+        line for _, err in told for line in err.splitlines() if re.match(r"\[./4\]", line) and "done" not in line
+    ]
+    assert len(trained) == 4
+    assert all(out_text.count("±") for out_text, _ in told)  # both have seen all seeds
+    assert accuracies(out) == accuracies(finished)
+
+
 def test_a_finished_ablation_is_only_read(finished: Path, tmp_path: Path) -> None:
     runs = [path for path in finished.rglob("*") if path.is_file() and path.parent != finished]
     before = {path: path.stat().st_mtime_ns for path in runs}
@@ -142,7 +157,7 @@ def test_a_run_that_stands_in_two_tables_is_trained_once(tmp_path: Path) -> None
     second = csml("ablate", str(two), "--out", str(tmp_path / "two"), "--runs", shared)
     assert second.returncode == 0, second.stderr
     assert "3 runs, 2 of them done" in second.stderr
-    assert len(list((tmp_path / "runs").iterdir())) == 3
+    assert len(list((tmp_path / "runs").glob("[!.]*"))) == 3
     ours = {run.pop("variation"): run for run in accuracies(tmp_path / "one")}
     theirs = {run.pop("variation"): run for run in accuracies(tmp_path / "two")}
     assert theirs["baseline"] == ours["MoCo v2"] and theirs["q_a + q_p"] == ours["q_a + q_p"]

@@ -38,13 +38,22 @@ def from_scratch(folder: Path, few: FewLabels, words: list[str], seed: int) -> i
     return 0
 
 
+def is_complete(folder: Path, few: FewLabels) -> bool:
+    """Whether `from_scratch` has nothing left to do."""
+    return all(_result(_place(folder, fraction) / "supervised").exists() for fraction in few.fractions)
+
+
 def _completed(out: Path, config: C, train: Callable[[C, Options], int]) -> int:
     """Train unless the result is there; the exit code. A result of other settings is refused."""
-    if not (out / f"{out.name}.json").exists():
+    if not _result(out).exists():
         return train(replace(config, out=str(out)), continue_options(out))
     # Weights and network are those of the run around it, and a batch larger than the labels was cut to them.
     refuse_others(out, config, besides=("weights", "model.", "batch_size"))
     return 0
+
+
+def _result(out: Path) -> Path:
+    return out / f"{out.name}.json"
 
 
 def _place(run: Path, fraction: float) -> Path:
