@@ -32,8 +32,8 @@ from csml.training.interruption import StopSignals
 from csml.training.pretraining import Pretraining
 from csml.training.run_directory import RunDirectory, commit
 
-Epoch = Callable[[], tuple[float, float]]
-"""Trains for an epoch; seconds of it, and the 20-NN after it."""
+Epoch = Callable[[], tuple[float, float] | None]
+"""Trains for an epoch; seconds of it, and the 20-NN after it. None: there are no more."""
 
 
 def main() -> None:
@@ -47,6 +47,7 @@ def main() -> None:
         "csml, CsMl": Elsewhere(_ours, words),
         "csml, MoCo v2": Elsewhere(_ours, [*words, *MOCO_V2]),
         "lightly, MoCo v2": Elsewhere(_lightly, words),
+        "lightly, MoCo v2, our constants": Elsewhere(_lightly_like_ours, words),
     }
     seed = parse(words)[0].seed
     curves: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
@@ -103,7 +104,7 @@ def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], seed: int
     figure.savefig(folder / "plot.png", dpi=150)
 
 
-def _ours(words: list[str]) -> Callable[[], tuple[float, float] | None]:
+def _ours(words: list[str]) -> Epoch:
     config, _ = parse([*words, "--monitor.knn_every", "0", "--monitor.tensorboard", "false"])
     data = open_data(config.data, config.images)
     training = Pretraining(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-quality-"))))
@@ -123,9 +124,36 @@ def _ours(words: list[str]) -> Callable[[], tuple[float, float] | None]:
 
 
 def _lightly(words: list[str]) -> Epoch:
+    from benchmarks.with_lightly import DOCUMENTED
+
+    return _with_lightly(parse(words)[0], DOCUMENTED)
+
+
+def _lightly_like_ours(words: list[str]) -> Epoch:
+    from benchmarks.with_lightly import Constants
+
+    config, _ = parse([*words, *MOCO_V2])
+    views = config.augmentation
+    constants = Constants(
+        lr=config.optimizer.lr_per_256 * config.batch_size / 256,
+        momentum=config.optimizer.momentum,
+        weight_decay=config.optimizer.weight_decay,
+        temperature=config.contrast.temperature,
+        follow=config.contrast.momentum,
+        queue=config.contrast.queue_length,
+        epochs=config.epochs,
+        views={
+            "min_scale": (views.crop_scale or (0.2, 1.0))[0],
+            "gaussian_blur": views.blur,
+            "random_gray_scale": views.gray,
+        },
+    )
+    return _with_lightly(config, constants)
+
+
+def _with_lightly(config: PretrainConfig, constants: Any) -> Epoch:
     from benchmarks.with_lightly import epoch_with
 
-    config, _ = parse(words)
     data = open_data(config.data, config.images)
     keep_freed_memory()
     if config.hardware.threads:
@@ -133,9 +161,14 @@ def _lightly(words: list[str]) -> Epoch:
     torch.manual_seed(config.seed)
     backbone = build_backbone(config.model.backbone, config.model.small_images)
     pixels = _pixels(data)
-    train = epoch_with(backbone, stage_channels(backbone)[4], pixels, config.batch_size, workers=0)
+    train = epoch_with(backbone, stage_channels(backbone)[4], pixels, config.batch_size, 0, constants)
+    passed = 0
 
-    def epoch() -> tuple[float, float]:
+    def epoch() -> tuple[float, float] | None:
+        nonlocal passed
+        if passed == constants.epochs:
+            return None
+        passed += 1
         backbone.train()
         start = time.perf_counter()
         train()

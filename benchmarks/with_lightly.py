@@ -1,7 +1,10 @@
 """MoCo v2 with lightly's parts, put together as its documentation of MoCo puts them together."""
 
 import copy
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +18,32 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 
+@dataclass(frozen=True)
+class Constants:
+    """What may be set; by default as in the documentation of lightly's MoCo."""
+
+    lr: float = 0.06
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    temperature: float = 0.1
+    follow: float = 0.996
+    """of the key encoder"""
+    queue: int = 4096
+    epochs: int | None = None
+    """over which the learning rate falls to 0 as a cosine, after one in which it rises; None: it stays"""
+    views: dict[str, Any] = field(default_factory=dict)
+    """of MoCoV2Transform"""
+
+
+DOCUMENTED = Constants()
+
+
 class _Pictures(Dataset[tuple[list[Tensor], int]]):
     """What torchvision's CIFAR-10 gives: an array in memory, a PIL picture per item, the transform on it."""
 
-    def __init__(self, pixels: np.ndarray, size: int) -> None:
+    def __init__(self, pixels: np.ndarray, size: int, views: dict[str, Any]) -> None:
         self.pixels = pixels
-        self.transform = MoCoV2Transform(input_size=size)
+        self.transform = MoCoV2Transform(input_size=size, **views)
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -43,25 +66,48 @@ def lightly_epoch(pixels: np.ndarray, batch: int, small_images: bool, workers: i
     return epoch_with(resnet18(small_images), 512, pixels, batch, workers)
 
 
-def epoch_with(net: nn.Module, channels: int, pixels: np.ndarray, batch: int, workers: int) -> Callable[[], None]:
-    """The same with another network, `(B, 3, S, S)` → `(B, channels)`."""
+def epoch_with(
+    net: nn.Module,
+    channels: int,
+    pixels: np.ndarray,
+    batch: int,
+    workers: int,
+    constants: Constants = DOCUMENTED,
+) -> Callable[[], None]:
+    """The same with another network, `(B, 3, S, S)` → `(B, channels)`, and perhaps other constants."""
     query = nn.Sequential(net, MoCoProjectionHead(channels, channels, 128))
     key = copy.deepcopy(query)
     deactivate_requires_grad(key)
-    criterion = NTXentLoss(memory_bank_size=(4096, 128))
-    optimizer = torch.optim.SGD(query.parameters(), lr=0.06)
-    loader = DataLoader(
-        _Pictures(pixels, pixels.shape[1]), batch_size=batch, shuffle=True, drop_last=True, num_workers=workers
+    criterion = NTXentLoss(temperature=constants.temperature, memory_bank_size=(constants.queue, 128))
+    optimizer = torch.optim.SGD(
+        query.parameters(), constants.lr, momentum=constants.momentum, weight_decay=constants.weight_decay
     )
+    pictures = _Pictures(pixels, pixels.shape[1], constants.views)
+    loader = DataLoader(pictures, batch_size=batch, shuffle=True, drop_last=True, num_workers=workers)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _course(constants.epochs, len(loader)))
 
     def epoch() -> None:
         for (view, other), _ in loader:
-            update_momentum(query, key, m=0.996)
+            update_momentum(query, key, m=constants.follow)
             with torch.no_grad():
                 keys = key(other)
             loss = criterion(query(view), keys)
             loss.backward()
             optimizer.step()
+            schedule.step()
             optimizer.zero_grad()
 
     return epoch
+
+
+def _course(epochs: int | None, steps: int) -> Callable[[int], float]:
+    """The learning rate of each step, as a share of the highest."""
+
+    def share(step: int) -> float:
+        if epochs is None:
+            return 1.0
+        if step < steps:
+            return (step + 1) / steps
+        return 0.5 + 0.5 * math.cos(math.pi * min(1.0, step / (epochs * steps)))
+
+    return share
