@@ -18,6 +18,7 @@ from csml.errors import CsmlError
 from csml.report.charts import Chart, Series, as_figure, as_plotly, save_figures
 from csml.report.content import config_of
 from csml.report.embedding import embed
+from csml.report.gallery import evolution
 from csml.report.html import as_script, plotly_script
 from csml.report.pictures import thumbnail_sheets
 from csml.report.runs import read_runs
@@ -314,3 +315,19 @@ def test_a_chart_is_drawn_twice_from_the_same_numbers(kind: str) -> None:
     else:
         assert [line.get_ydata().tolist() for line in axes.lines] == [drawn[0]["y"], drawn[1]["y"]]
     assert chart.told().startswith("T")
+
+
+def test_of_a_thinned_omega_only_what_was_kept_is_shown() -> None:
+    pixels = np.zeros((6, 8, 8, 3), np.uint8)
+    images = ArrayImages(pixels, np.array([0, 0, 0, 1, 1, 1]), ("a", "b"), "plain")
+    early = np.array([[0, 0], [1, 1], [2, 2], [4, 5], [5, 3], [3, 4]])  # where none was kept stands the image itself
+    late = np.array([[0, 0], [2, 2], [1, 3], [4, 4], [3, 3], [5, 5]])
+    shown = [
+        (row["anchor"].name, [(epoch, [tile.name for tile in tiles]) for epoch, tiles in row["searches"]])
+        for row in evolution(images, [(1, early), (2, late)])
+    ]
+    names = [f"{images.name(id)} ({'aaabbb'[id]})" for id in range(6)]
+    assert shown == [
+        (names[1], [(1, []), (2, [names[2]])]),  # the first of its class that has a neighbour in the end
+        (names[3], [(1, [names[4], names[5]]), (2, [names[4]])]),
+    ]

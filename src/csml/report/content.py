@@ -12,7 +12,7 @@ from csml.config.schema import PretrainConfig
 from csml.data.open import open_data
 from csml.errors import CsmlError
 from csml.report.charts import Chart, Series
-from csml.report.gallery import Tile, evolution, nearest_of_tests, one_per_class, tile
+from csml.report.gallery import Tile, evolution, has_neighbors, nearest_of_tests, one_per_class, tile
 from csml.report.pictures import Sheets, data_url, thumbnail_sheets
 from csml.report.runs import FinishedRun
 from csml.report.scores import (
@@ -170,7 +170,8 @@ def _pretraining(content: Content, run: FinishedRun) -> None:
     if rows:
         content.evolutions.append((run.name, rows))
     omega = omegas[-1][1] if omegas else None
-    drawn = draw_views(config, images, omega, np.array(one_per_class(images, _VIEW_ROWS)))
+    anchors = one_per_class(images, _VIEW_ROWS, None if omega is None else has_neighbors(omega))
+    drawn = draw_views(config, images, omega, np.array(anchors))
     content.views.append((run.name, [[(title, data_url(picture)) for title, picture in row] for row in drawn if row]))
 
 

@@ -26,9 +26,9 @@ def evolution(
 ) -> list[dict[str, Any]]:
     """Of each anchor its neighbours at several searches: `{"anchor": Tile, "searches": [(epoch, [Tile, …]), …]}`."""
     rows = []
-    for anchor in one_per_class(images, anchors):
+    for anchor in one_per_class(images, anchors, has_neighbors(omegas[-1][1])):
         searches = [
-            (epoch, [tile(images, int(id), anchor_label=images.labels[anchor]) for id in indices[anchor][:columns]])
+            (epoch, [tile(images, id, anchor_label=images.labels[anchor]) for id in _kept(indices, anchor)[:columns]])
             for epoch, indices in omegas
         ]
         rows.append({"anchor": tile(images, anchor), "searches": searches})
@@ -51,13 +51,28 @@ def nearest_of_tests(seen: list[Seen], queries: int = 8, columns: int = 6) -> li
     return rows
 
 
-def one_per_class(images: Images, most: int) -> list[int]:
-    """An image of each of the first classes, or images spread evenly where there are none."""
+def has_neighbors(indices: np.ndarray) -> np.ndarray:
+    """`(N, k)` → `(N,)` bool: `neighbors.keep` may have left an image without any."""
+    others: np.ndarray = (indices != np.arange(len(indices))[:, None]).any(axis=1)
+    return others
+
+
+def _kept(indices: np.ndarray, anchor: int) -> list[int]:
+    """A row of Ω without what fills the places of neighbours that were dropped: repetitions, and the image itself."""
+    return [id for id in dict.fromkeys(indices[anchor].tolist()) if id != anchor]
+
+
+def one_per_class(images: Images, most: int, preferred: np.ndarray | None = None) -> list[int]:
+    """An image of each of the first classes, or images spread evenly where there are none; of those that are
+    `preferred` `(N,)`, where there are such."""
     labels = images.labels
+    good = np.ones(len(images), dtype=bool) if preferred is None else preferred
     present = [label for label in range(len(images.classes)) if (labels == label).any()][:most]
     if present:
-        return [int(np.flatnonzero(labels == label)[0]) for label in present]
-    return [int(id) for id in np.unique(np.linspace(0, len(images) - 1, most).astype(int))]
+        classes = [np.flatnonzero(labels == label) for label in present]
+        return [int((ids[good[ids]] if good[ids].any() else ids)[0]) for ids in classes]
+    ids = np.flatnonzero(good) if good.any() else np.arange(len(images))
+    return ids[np.unique(np.linspace(0, len(ids) - 1, most).astype(int))].tolist()
 
 
 def tile(images: Images, id: int, anchor_label: int | None = None) -> Tile:
