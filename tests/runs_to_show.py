@@ -14,7 +14,9 @@ _EVERY = [
     "--epochs", "3", "--batch_size", "32", "--contrast.queue_length", "32", "--monitor.knn_every", "1",
     "--monitor.tensorboard", "false", "--hardware.threads", "1", "--images.workers", "0",
 ]  # fmt: skip
-_NEIGHBORS = ["--neighbors.warmup_epochs", "1", "--neighbors.refresh_every", "1", "--neighbors.k", "5"]
+_NEIGHBORS = [
+    "--neighbors.warmup_epochs", "1", "--neighbors.refresh_every", "1", "--neighbors.k", "5", "--neighbors.keep", "1",
+]  # fmt: skip
 
 
 def make_photos(root: Path) -> Path:
