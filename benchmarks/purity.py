@@ -1,0 +1,125 @@
+"""`python -m benchmarks.purity`: what neighbours would be worth if more of them were right.
+
+CsMl is given, instead of the k nearest images, the nearest of the anchor's class and the nearest of others in a given
+share. No label is used otherwise. The row without neighbours says from which share on they pay.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from csml.cli.pretrain import parse
+from csml.config.ablations import Variation
+from csml.data.open import open_data
+from csml.neighbors.omega import Omega, purity
+from csml.report.outcomes import Outcome, as_json, summarize
+from csml.training.interruption import StopSignals
+from csml.training.pretraining import Pretraining
+from csml.training.run_directory import RunDirectory, commit
+
+_DEPTH = 300
+"""Neighbours searched, of which some are chosen."""
+
+
+class Sorted(Pretraining):
+    """Pre-training whose Ω has a given share of neighbours of the anchor's class."""
+
+    share: float
+    k: int
+
+    def before_epoch(self) -> None:
+        before = self.neighbors
+        super().before_epoch()
+        if self.neighbors is not None and self.neighbors is not before:
+            labels = self.data.train.labels
+            self.neighbors = of_purity(self.neighbors, labels, self.k, self.share)
+            self.searched["omega/purity"] = purity(self.neighbors.indices, labels)
+
+
+def of_purity(omega: Omega, labels: np.ndarray, k: int, share: float) -> Omega:
+    """The nearest of its own class and the nearest of others, k in all; `(N, K)` → `(N, k)`, K large enough."""
+    right = labels[omega.indices] == labels[:, None]  # (N, K)
+    wanted = round(share * k)
+    own = np.argsort(~right, axis=1, kind="stable")[:, :wanted]  # (N, wanted): columns, the nearest first
+    others = np.argsort(right, axis=1, kind="stable")[:, : k - wanted]
+    columns = np.concatenate([own, others], axis=1)  # (N, k)
+    indices, similarities = (
+        np.take_along_axis(values, columns, axis=1) for values in (omega.indices, omega.similarities)
+    )
+    return Omega(indices, similarities, omega.epoch)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", default="cifar10-cpu")
+    parser.add_argument("--shares", type=float, nargs="*", default=[0.3, 0.5, 0.7, 1.0])
+    parser.add_argument("--output", type=Path, default=Path("purity"), help="folder for results.json and plot.png")
+    asked, settings = parser.parse_known_args()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    words = ["--preset", asked.preset, "--model.stages", "[4]", "--neighbors.keep", "1", *settings]
+    outcomes: list[Outcome] = []
+    for share in (None, *asked.shares):
+        outcomes.append(_train(words, share))
+        print(outcomes[-1].variation.name, outcomes[-1].measured, flush=True)
+        _write(asked.output, outcomes)
+
+
+def _train(words: list[str], share: float | None) -> Outcome:
+    config, _ = parse([*words, "--monitor.tensorboard", "false"])
+    k = config.neighbors.k
+    config.neighbors.k = 0 if share is None else _DEPTH
+    data = open_data(config.data, config.images)
+    training = Sorted(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-purity-"))))
+    training.share, training.k = share or 0.0, k
+    spent, found = 0.0, 0.0
+    for _ in range(config.epochs):
+        started = time.perf_counter()
+        with StopSignals() as signals:
+            training.before_epoch()
+            found = training.searched.get("omega/purity") or found
+            training.train_epoch(signals)
+        spent += time.perf_counter() - started
+        training.epoch, training.step = training.epoch + 1, 0
+    measured = {"20-NN": training._online_knn()["knn20"], "minutes": spent / 60}
+    if share is not None:
+        measured["purity of Ω"] = found
+    name = "no neighbours" if share is None else f"{share:.0%} of the anchor's class"
+    return Outcome(Variation(name, (), {}, {}), config.seed, measured, [])
+
+
+def _write(folder: Path, outcomes: list[Outcome]) -> None:
+    """results.json as `csml ablate` writes it, so that `csml tables` can show it; plot.png."""
+    results = {
+        "title": "Neighbours of a given purity",
+        "seeds": [outcomes[0].seed],
+        "paper": {},
+        "command": shlex.join(["python", "-m", "benchmarks.purity", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": f"{torch.get_num_threads()} of {os.cpu_count()} CPU cores",
+        "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],
+        "summary": as_json(summarize(outcomes)),
+        "failed": {},
+    }
+    (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.axhline(100 * outcomes[0].measured["20-NN"], linestyle="--", color="gray", label=outcomes[0].variation.name)
+    points = [(100 * o.measured["purity of Ω"], 100 * o.measured["20-NN"]) for o in outcomes[1:]]
+    axes.plot([x for x, _ in points], [y for _, y in points], "o-", label="neighbours")
+    axes.set(xlabel="purity of Ω, %", ylabel="20-NN, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(folder / "plot.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()
