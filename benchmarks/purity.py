@@ -5,26 +5,19 @@ share. No label is used otherwise. The row without neighbours says from which sh
 """
 
 import argparse
-import json
-import os
-import shlex
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
-import torch
-from matplotlib.figure import Figure
 
+from benchmarks.evidence import new_plot, save_plot, timed_epoch, write_results
 from csml.cli.pretrain import parse
 from csml.config.ablations import Variation
 from csml.data.open import open_data
 from csml.neighbors.omega import Omega, purity
-from csml.report.outcomes import Outcome, as_json, summarize
-from csml.training.interruption import StopSignals
+from csml.report.outcomes import Outcome
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory, commit
+from csml.training.run_directory import RunDirectory
 
 _DEPTH = 300
 """Neighbours searched, of which some are chosen."""
@@ -40,9 +33,7 @@ class Sorted(Pretraining):
         before = self.neighbors
         super().before_epoch()
         if self.neighbors is not None and self.neighbors is not before:
-            labels = self.data.train.labels
-            self.neighbors = of_purity(self.neighbors, labels, self.k, self.share)
-            self.searched["omega/purity"] = purity(self.neighbors.indices, labels)
+            self.neighbors = of_purity(self.neighbors, self.data.train.labels, self.k, self.share)
 
 
 def of_purity(omega: Omega, labels: np.ndarray, k: int, share: float) -> Omega:
@@ -80,45 +71,23 @@ def _train(words: list[str], share: float | None) -> Outcome:
     data = open_data(config.data, config.images)
     training = Sorted(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-purity-"))))
     training.share, training.k = share or 0.0, k
-    spent, found = 0.0, 0.0
-    for _ in range(config.epochs):
-        started = time.perf_counter()
-        with StopSignals() as signals:
-            training.before_epoch()
-            found = training.searched.get("omega/purity") or found
-            training.train_epoch(signals)
-        spent += time.perf_counter() - started
-        training.epoch, training.step = training.epoch + 1, 0
+    spent = sum(timed_epoch(training) for _ in range(config.epochs))
     measured = {"20-NN": training._online_knn()["knn20"], "minutes": spent / 60}
     if share is not None:
-        measured["purity of Ω"] = found
+        assert training.neighbors is not None
+        measured["purity of Ω"] = purity(training.neighbors.indices, data.train.labels) or 0.0
     name = "no neighbours" if share is None else f"{share:.0%} of the anchor's class"
     return Outcome(Variation(name, (), {}, {}), config.seed, measured, [])
 
 
 def _write(folder: Path, outcomes: list[Outcome]) -> None:
-    """results.json as `csml ablate` writes it, so that `csml tables` can show it; plot.png."""
-    results = {
-        "title": "Neighbours of a given purity",
-        "seeds": [outcomes[0].seed],
-        "paper": {},
-        "command": shlex.join(["python", "-m", "benchmarks.purity", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": f"{torch.get_num_threads()} of {os.cpu_count()} CPU cores",
-        "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],
-        "summary": as_json(summarize(outcomes)),
-        "failed": {},
-    }
-    (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
+    """results.json and plot.png."""
+    write_results(folder, "Neighbours of a given purity", "benchmarks.purity", outcomes)
+    figure, axes = new_plot("purity of Ω, %")
     axes.axhline(100 * outcomes[0].measured["20-NN"], linestyle="--", color="gray", label=outcomes[0].variation.name)
     points = [(100 * o.measured["purity of Ω"], 100 * o.measured["20-NN"]) for o in outcomes[1:]]
     axes.plot([x for x, _ in points], [y for _, y in points], "o-", label="neighbours")
-    axes.set(xlabel="purity of Ω, %", ylabel="20-NN, %")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    figure.savefig(folder / "plot.png", dpi=150)
+    save_plot(figure, folder)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,6 @@ Same pictures, same network, same machine; an epoch of each in turn, each in its
 """
 
 import argparse
-import json
-import os
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 
 from benchmarks.elsewhere import Elsewhere
+from benchmarks.evidence import new_plot, save_plot, timed_epoch, write_results
 from benchmarks.trainers import MOCO_V2
 from csml.cli.pretrain import parse
 from csml.config.ablations import Variation
@@ -26,11 +22,11 @@ from csml.data.open import DataSplits, open_data
 from csml.evaluation.features import extract_features
 from csml.evaluation.knn import TEMPERATURE, knn_accuracy
 from csml.models.backbones import build_backbone, stage_channels
-from csml.report.outcomes import Outcome, as_json, summarize
+from csml.report.outcomes import Outcome
+from csml.training.build import peak_learning_rate, queue_length
 from csml.training.device import build_fabric, keep_freed_memory
-from csml.training.interruption import StopSignals
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory, commit
+from csml.training.run_directory import RunDirectory
 
 Epoch = Callable[[], tuple[float, float] | None]
 """Trains for an epoch; seconds of it, and the 20-NN after it. None: there are no more."""
@@ -81,27 +77,12 @@ def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], seed: int
         if reached is not None:
             measured["minutes to our MoCo v2's end"] = reached
         outcomes.append(Outcome(Variation(name, (), {}, {}), seed, measured, []))
-    results = {
-        "title": "20-NN against minutes of training, beside lightly",
-        "seeds": [seed],
-        "paper": {},
-        "command": shlex.join(["python", "-m", "benchmarks.quality", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": f"{torch.get_num_threads()} of {os.cpu_count()} CPU cores",
-        "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],
-        "summary": as_json(summarize(outcomes)),
-        "failed": {},
-        "curves": curves,
-    }
-    (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
+    title = "20-NN against minutes of training, beside lightly"
+    write_results(folder, title, "benchmarks.quality", outcomes, curves=curves)
+    figure, axes = new_plot("minutes of training")
     for name, curve in curves.items():
         axes.plot([at for at, _ in curve], [100 * share for _, share in curve], ".-", label=name)
-    axes.set(xlabel="minutes of training", ylabel="20-NN, %")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    figure.savefig(folder / "plot.png", dpi=150)
+    save_plot(figure, folder)
 
 
 def _ours(words: list[str]) -> Epoch:
@@ -112,13 +93,7 @@ def _ours(words: list[str]) -> Epoch:
     def epoch() -> tuple[float, float] | None:
         if training.epoch == config.epochs:
             return None
-        start = time.perf_counter()
-        with StopSignals() as signals:
-            training.before_epoch()
-            training.train_epoch(signals)
-        seconds = time.perf_counter() - start
-        training.epoch, training.step = training.epoch + 1, 0
-        return seconds, _twenty_nn(training.method.query_encoder.backbone, data, config)
+        return timed_epoch(training), _twenty_nn(training.method.query_encoder.backbone, data, config)
 
     return epoch
 
@@ -126,21 +101,22 @@ def _ours(words: list[str]) -> Epoch:
 def _lightly(words: list[str]) -> Epoch:
     from benchmarks.with_lightly import DOCUMENTED
 
-    return _with_lightly(parse(words)[0], DOCUMENTED)
+    config, _ = parse(words)
+    return _with_lightly(config, open_data(config.data, config.images), DOCUMENTED)
 
 
 def _lightly_like_ours(words: list[str]) -> Epoch:
     from benchmarks.with_lightly import Constants
 
     config, _ = parse([*words, *MOCO_V2])
-    views = config.augmentation
+    data, views = open_data(config.data, config.images), config.augmentation
     constants = Constants(
-        lr=config.optimizer.lr_per_256 * config.batch_size / 256,
+        lr=peak_learning_rate(config.optimizer, config.batch_size),
         momentum=config.optimizer.momentum,
         weight_decay=config.optimizer.weight_decay,
         temperature=config.contrast.temperature,
         follow=config.contrast.momentum,
-        queue=config.contrast.queue_length,
+        queue=queue_length(config, len(data.train)),
         epochs=config.epochs,
         views={
             "min_scale": (views.crop_scale or (0.2, 1.0))[0],
@@ -148,13 +124,12 @@ def _lightly_like_ours(words: list[str]) -> Epoch:
             "random_gray_scale": views.gray,
         },
     )
-    return _with_lightly(config, constants)
+    return _with_lightly(config, data, constants)
 
 
-def _with_lightly(config: PretrainConfig, constants: Any) -> Epoch:
+def _with_lightly(config: PretrainConfig, data: DataSplits, constants: Any) -> Epoch:
     from benchmarks.with_lightly import epoch_with
 
-    data = open_data(config.data, config.images)
     keep_freed_memory()
     if config.hardware.threads:
         torch.set_num_threads(config.hardware.threads)

@@ -1,7 +1,6 @@
 """MoCo v2 with lightly's parts, put together as its documentation of MoCo puts them together."""
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,8 @@ from lightly.transforms import MoCoV2Transform
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+from csml.training.schedule import learning_rate
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,6 @@ def epoch_with(
 
 def _course(epochs: int | None, steps: int) -> Callable[[int], float]:
     """The learning rate of each step, as a share of the highest."""
-
-    def share(step: int) -> float:
-        if epochs is None:
-            return 1.0
-        if step < steps:
-            return (step + 1) / steps
-        return 0.5 + 0.5 * math.cos(math.pi * min(1.0, step / (epochs * steps)))
-
-    return share
+    if epochs is None:
+        return lambda step: 1.0
+    return lambda step: learning_rate(step, epochs * steps, 1.0, steps)

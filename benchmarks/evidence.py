@@ -1,0 +1,60 @@
+"""What the benchmarks that train leave for docs/results.md, and an epoch as they train it."""
+
+import json
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from csml.report.outcomes import Outcome, as_json, summarize
+from csml.training.interruption import StopSignals
+from csml.training.pretraining import Pretraining
+from csml.training.run_directory import commit
+
+
+def timed_epoch(training: Pretraining) -> float:
+    """Train for an epoch, search included; seconds of it."""
+    start = time.perf_counter()
+    with StopSignals() as signals:
+        training.before_epoch()
+        training.train_epoch(signals)
+    seconds = time.perf_counter() - start
+    training.epoch, training.step = training.epoch + 1, 0
+    return seconds
+
+
+def write_results(folder: Path, title: str, module: str, outcomes: list[Outcome], **more: Any) -> None:
+    """results.json as `csml ablate` writes it, so that `csml tables` can show it, and `more`."""
+    results = {
+        "title": title,
+        "seeds": [outcomes[0].seed],
+        "paper": {},
+        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": f"{torch.get_num_threads()} of {os.cpu_count()} CPU cores",
+        "runs": [{"variation": o.variation.name, "seed": o.seed, **o.measured} for o in outcomes],
+        "summary": as_json(summarize(outcomes)),
+        "failed": {},
+        **more,
+    }
+    (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+
+
+def new_plot(x_label: str) -> tuple[Figure, Axes]:
+    """20-NN against something."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlabel=x_label, ylabel="20-NN, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def save_plot(figure: Figure, folder: Path) -> None:
+    figure.axes[0].legend(frameon=False)
+    figure.savefig(folder / "plot.png", dpi=150)
