@@ -1,5 +1,6 @@
 """What the benchmarks that train leave for docs/results.md, and an epoch as they train it."""
 
+import argparse
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from csml.config.ablations import Variation
 from csml.report.outcomes import Outcome, as_json, summarize
 from csml.training.interruption import StopSignals
 from csml.training.pretraining import Pretraining
@@ -33,7 +35,7 @@ def write_results(folder: Path, title: str, module: str, outcomes: list[Outcome]
     """results.json as `csml ablate` writes it, so that `csml tables` can show it, and `more`."""
     results = {
         "title": title,
-        "seeds": [outcomes[0].seed],
+        "seeds": sorted({o.seed for o in outcomes}),
         "paper": {},
         "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
         "commit": commit(),
@@ -44,6 +46,21 @@ def write_results(folder: Path, title: str, module: str, outcomes: list[Outcome]
         **more,
     }
     (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+
+
+def earlier(folder: Path, parser: argparse.ArgumentParser, settings: list[str]) -> list[Outcome]:
+    """What `write_results` has left in `folder`; an error if the words that `parser` does not know were others then."""
+    path = folder / "results.json"
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    _, words = parser.parse_known_args(shlex.split(found["command"])[3:])  # after python -m module
+    if words != settings:
+        raise SystemExit(f"{path} was made with other settings ({shlex.join(words)}); choose another --output")
+    return [
+        Outcome(Variation(run.pop("variation"), (), {}, {}), run.pop("seed"), run, [])
+        for run in map(dict, found["runs"])
+    ]
 
 
 def new_plot(x_label: str) -> tuple[Figure, Axes]:

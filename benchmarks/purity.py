@@ -6,16 +6,17 @@ share. No label is used otherwise. The row without neighbours says from which sh
 
 import argparse
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.evidence import new_plot, save_plot, timed_epoch, write_results
+from benchmarks.evidence import earlier, new_plot, save_plot, timed_epoch, write_results
 from csml.cli.pretrain import parse
 from csml.config.ablations import Variation
 from csml.data.open import open_data
 from csml.neighbors.omega import Omega, purity
-from csml.report.outcomes import Outcome
+from csml.report.outcomes import Outcome, summarize
 from csml.training.pretraining import Pretraining
 from csml.training.run_directory import RunDirectory
 
@@ -51,17 +52,20 @@ def of_purity(omega: Omega, labels: np.ndarray, k: int, share: float) -> Omega:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--preset", default="cifar10-cpu")
     parser.add_argument("--shares", type=float, nargs="*", default=[0.3, 0.5, 0.7, 1.0])
-    parser.add_argument("--output", type=Path, default=Path("purity"), help="folder for results.json and plot.png")
+    parser.add_argument("--title", default="Neighbours of a given purity")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
+    parser.add_argument("--output", type=Path, default=Path("purity"), help="folder of results; rows in it are kept")
     asked, settings = parser.parse_known_args()
     asked.output.mkdir(parents=True, exist_ok=True)
-    words = ["--preset", asked.preset, "--model.stages", "[4]", "--neighbors.keep", "1", *settings]
-    outcomes: list[Outcome] = []
-    for share in (None, *asked.shares):
-        outcomes.append(_train(words, share))
-        print(outcomes[-1].variation.name, outcomes[-1].measured, flush=True)
-        _write(asked.output, outcomes)
+    words = ["--preset", "cifar10-cpu", "--model.stages", "[4]", "--neighbors.keep", "1", *settings]
+    done = {(o.variation.name, o.seed): o for o in earlier(asked.output, parser, settings)}
+    for seed, share in product(asked.seeds, (None, *asked.shares)):
+        row = (_name(share), seed)
+        if row not in done:
+            done[row] = _train([*words, "--seed", str(seed)], share)
+            print(*row, done[row].measured, flush=True)
+            _write(asked.output, asked.title, list(done.values()))
 
 
 def _train(words: list[str], share: float | None) -> Outcome:
@@ -76,16 +80,20 @@ def _train(words: list[str], share: float | None) -> Outcome:
     if share is not None:
         assert training.neighbors is not None
         measured["purity of Ω"] = purity(training.neighbors.indices, data.train.labels) or 0.0
-    name = "no neighbours" if share is None else f"{share:.0%} of the anchor's class"
-    return Outcome(Variation(name, (), {}, {}), config.seed, measured, [])
+    return Outcome(Variation(_name(share), (), {}, {}), config.seed, measured, [])
 
 
-def _write(folder: Path, outcomes: list[Outcome]) -> None:
+def _name(share: float | None) -> str:
+    return "no neighbours" if share is None else f"{share:.0%} of the anchor's class"
+
+
+def _write(folder: Path, title: str, outcomes: list[Outcome]) -> None:
     """results.json and plot.png."""
-    write_results(folder, "Neighbours of a given purity", "benchmarks.purity", outcomes)
+    write_results(folder, title, "benchmarks.purity", outcomes)
     figure, axes = new_plot("purity of Ω, %")
-    axes.axhline(100 * outcomes[0].measured["20-NN"], linestyle="--", color="gray", label=outcomes[0].variation.name)
-    points = [(100 * o.measured["purity of Ω"], 100 * o.measured["20-NN"]) for o in outcomes[1:]]
+    without, *others = summarize(outcomes).values()
+    axes.axhline(100 * without["20-NN"][0], linestyle="--", color="gray", label=_name(None))
+    points = [[100 * row[name][0] for name in ("purity of Ω", "20-NN")] for row in others]  # means over seeds
     axes.plot([x for x, _ in points], [y for _, y in points], "o-", label="neighbours")
     save_plot(figure, folder)
 
