@@ -26,7 +26,8 @@ class Constants:
     lr: float = 0.06
     momentum: float = 0.0
     weight_decay: float = 0.0
-    temperature: float = 0.1
+    temperature: float = 0.5
+    """the default of NTXentLoss, which the documentation leaves as it is"""
     follow: float = 0.996
     """of the key encoder"""
     queue: int = 4096
