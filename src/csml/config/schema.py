@@ -102,10 +102,11 @@ class NeighborsConfig:
     """Epochs between two searches."""
     warmup_epochs: int = 10
     """Epochs before the first search; until then x_p is another view of the anchor.
-    Raise it if the logged purity or the 20-NN is still low when the first search comes."""
+    Raise it if the logged purity or the 20-NN is still low when the first search comes: while the loss of an image's
+    own views still falls fast, even right neighbours hold it up."""
     keep: float = 1.0
     """Share of all pairs of an image and its neighbour that is kept, the most similar; an image left without any draws
-    another view of itself. Lower it if the logged purity of Ω is below a half: wrong neighbours do harm."""
+    another view of itself. Lower it if the logged purity of Ω is below two thirds: wrong neighbours do harm."""
     mutual: bool = False
     """Keep a neighbour only if the image is among the neighbour's own k as well."""
     draw: Literal["uniform", "similar"] = "uniform"
