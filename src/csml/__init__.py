@@ -3,12 +3,16 @@
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from csml.tiles import avoid_half_offered_tiles
+
 if TYPE_CHECKING:
     from csml.weights import load_backbone as load_backbone
     from csml.weights import load_detector as load_detector
 
 __version__ = version("csml")
 __all__ = ["__version__", "load_backbone", "load_detector"]
+
+avoid_half_offered_tiles()
 
 
 def __getattr__(name: str) -> Any:
