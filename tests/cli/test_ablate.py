@@ -163,6 +163,33 @@ def test_a_run_that_stands_in_two_tables_is_trained_once(tmp_path: Path) -> None
     assert theirs["baseline"] == ours["MoCo v2"] and theirs["q_a + q_p"] == ours["q_a + q_p"]
 
 
+def test_a_table_from_elsewhere_is_taken_over_and_only_the_rest_is_run(finished: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    table = json.loads((finished / "results.json").read_text())
+    for part in ("runs", "history"):
+        table[part] = [run for run in table[part] if run["seed"] == 0]
+    (elsewhere / "results.json").write_text(json.dumps(table))
+    out, file = tmp_path / "out", written(tmp_path)
+    done = csml("ablate", file, "--out", str(out), "--earlier", f"['{elsewhere}']")
+    assert done.returncode == 0, done.stderr
+    assert "4 runs, 2 of them done" in done.stderr
+    assert not list(out.rglob("seed-0")) and len(list(out.rglob("seed-1"))) == 2
+    assert accuracies(out) == accuracies(finished)
+    assert json.loads((out / "results.json").read_text())["history"] == table["history"] + [
+        run for run in json.loads((finished / "results.json").read_text())["history"] if run["seed"] == 1
+    ]
+
+    everything = csml("ablate", file, "--out", str(tmp_path / "again"), "--earlier", f"['{out}']")
+    assert everything.returncode == 0, everything.stderr
+    assert accuracies(tmp_path / "again") == accuracies(finished)
+    assert not list((tmp_path / "again").glob("*/"))
+
+    for change in (("k: 3", "k: 4"), ("epochs: 2", "epochs: 1")):
+        other = csml("ablate", written(tmp_path, FILE.replace(*change)), "--earlier", f"['{out}']")
+        assert other.returncode == 2 and "earlier" in other.stderr and other.stderr.count("\n") == 1, other.stderr
+
+
 def test_tables_are_put_on_one_page_with_what_made_them(finished: Path, tmp_path: Path) -> None:
     output = tmp_path / "docs" / "evidence.md"
     done = csml("tables", str(finished), str(finished), "--output", str(output), "--title", "Evidence")

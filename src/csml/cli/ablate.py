@@ -36,6 +36,9 @@ class AblateConfig:
     runs: str | None = None
     """Directory of runs that several ablations share, named by their settings: a run that stands in two tables is
     trained once. By default the runs are in --out, named by their rows."""
+    earlier: tuple[str, ...] = ()
+    """Other --out of this file: what their tables have of its runs is taken over, and only the rest is run. For runs
+    that are gone, or on machines without a common disk."""
     seeds: tuple[int, ...] | None = None
     """Instead of the seeds in the file."""
     dry_run: bool = False
@@ -58,8 +61,8 @@ def run(arguments: list[str]) -> int:
 def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     """Run what is missing, in the order of the seeds, so that a first comparison of all variations comes early."""
     from csml.cli.claims import unclaimed
-    from csml.report.ablation import write_outcome
-    from csml.report.outcomes import Outcome, markdown
+    from csml.report.ablation import read_outcomes, write_outcome
+    from csml.report.outcomes import markdown
     from csml.training.interruption import StopSignals
     from csml.training.launch import join_world
 
@@ -72,24 +75,34 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     trained = planned(ablation, config.data, folder, shared)
     alone = labels_alone(trained, few, folder, shared) if few and few.scratch is not None else []
     runs: list[PlannedRun | LabelsAlone] = [*trained, *alone]
-    done = {run.title: run.is_done() for run in runs}
-    log.info("%s: %d runs, %d of them done, in %s", ablation.title, len(runs), sum(done.values()), folder)
+    setting = _setting(trained[0].config)
+    here = {run.title for run in runs if run.is_done()}
+    outcomes = {
+        found.title: found
+        for place in config.earlier
+        for found in read_outcomes(Path(place).expanduser(), ablation, setting)
+        if found.title not in here
+    }
+    log.info("%s: %d runs, %d of them done, in %s", ablation.title, len(runs), len(here) + len(outcomes), folder)
     if config.dry_run:
         for run in runs:
-            print(f"{'done' if done[run.title] else 'to do'}  {run.title}: {run.root}")
+            done = run.title in here or run.title in outcomes
+            print(f"{'done' if done else 'to do'}  {run.title}: {run.root}")
         return 0
     world = join_world(trained[0].config.hardware)
-    _require_labels(trained)
-    made = {"command": command, "scale": config.scale, "setting": _setting(trained[0].config)}
-    outcomes: dict[str, Outcome] = {}
+    left = [run for run in runs if run.title not in outcomes]
+    _require_labels([run for run in trained if run in left])
+    made = {"command": command, "scale": config.scale, "setting": setting}
     failed: dict[str, str] = {}
     code = 0
+    if outcomes and world.first:
+        write_outcome(folder, ablation, _in_order(runs, outcomes), failed, made)
     with StopSignals() as signals:
 
         def caught() -> int:
             return world.largest(signals.caught or 0)
 
-        for run in unclaimed(runs, lambda run: run.root, world, stopped=caught):
+        for run in unclaimed(left, lambda run: run.root, world, stopped=caught):
             finished = ": done" if run.is_done() else ""
             log.info("\n[%d/%d] %s%s", runs.index(run) + 1, len(runs), run.title, finished)
             try:

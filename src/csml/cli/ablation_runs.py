@@ -12,7 +12,7 @@ from csml.cli.judging import is_judged, settings_for
 from csml.cli.pretrain import parse as parse_pretrain
 from csml.cli.pretrain import pretrain
 from csml.cli.training import continue_options
-from csml.config.ablations import Ablation, FewLabels, Variation, as_words
+from csml.config.ablations import LABELS_ALONE, Ablation, FewLabels, Variation, as_words
 from csml.config.checks import check_knn, check_linear
 from csml.config.presets import flatten
 from csml.config.protocols import KnnConfig, LinearConfig
@@ -70,9 +70,10 @@ class PlannedRun:
 
     def outcome(self) -> "Outcome":
         """What was found."""
-        from csml.report.outcomes import Outcome, history, measure
+        from csml.report.outcomes import Outcome, commit_of, history, measure
 
-        return Outcome(self.variation, self.seed, measure(self.root, self.few), history(self.root))
+        found = measure(self.root, self.few)
+        return Outcome(self.variation, self.seed, found, history(self.root), commit_of(self.root))
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class LabelsAlone:
 
     @property
     def title(self) -> str:
-        return f"labels alone, seed {self.seed}"
+        return f"{LABELS_ALONE.name}, seed {self.seed}"
 
     def is_done(self) -> bool:
         from csml.cli.few_labels import is_complete
@@ -104,7 +105,7 @@ class LabelsAlone:
         """What was found."""
         from csml.report.outcomes import Outcome, measure
 
-        return Outcome(Variation("labels alone", (), {}, {}), self.seed, measure(self.root, self.few), [])
+        return Outcome(LABELS_ALONE, self.seed, measure(self.root, self.few), [])
 
 
 def planned(ablation: Ablation, data: str | None, folder: Path, shared: Path | None) -> list[PlannedRun]:

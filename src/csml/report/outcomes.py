@@ -23,6 +23,12 @@ class Outcome:
     """name of a measure → accuracies as shares, minutes"""
     history: list[dict[str, float]]
     """epochs with what was measured after them: purity and turnover of Ω, 20-NN"""
+    commit: str | None = None
+    """of the sources that trained it, where it is known"""
+
+    @property
+    def title(self) -> str:
+        return f"{self.variation.name}, seed {self.seed}"
 
 
 def measure(run: Path, few: FewLabels | None) -> dict[str, float]:
@@ -49,6 +55,12 @@ def history(run: Path) -> list[dict[str, float]]:
     names = {"epoch": "epoch", "omega/purity": "purity", "omega/turnover": "turnover", "knn20": "20-NN"}
     rows = [{names[key]: record[key] for key in names if record.get(key) is not None} for record in _records(run)]
     return [row for row in rows if len(row) > 1]
+
+
+def commit_of(run: Path) -> str | None:
+    """The commit that a run notes when it begins."""
+    facts = json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}
+    return facts.get("commit")
 
 
 def _records(run: Path) -> list[dict[str, Any]]:

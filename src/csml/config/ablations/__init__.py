@@ -37,6 +37,10 @@ class Variation:
         return list(self.arguments[:2]) if self.arguments[:1] == ("--preset",) else []
 
 
+LABELS_ALONE = Variation("labels alone", (), {}, {})
+"""The row of networks that were not pre-trained."""
+
+
 @dataclass(frozen=True)
 class FewLabels:
     """One more judge: networks that learn from a share of the labels."""
