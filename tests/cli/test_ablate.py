@@ -12,7 +12,7 @@ import pytest
 
 from conftest import csml, wait_for
 from csml.cli.ablate import AblateConfig, ablate
-from csml.cli.ablation_runs import run_config
+from csml.cli.ablation_runs import labels_alone, planned, run_config
 from csml.config.ablations import SHIPPED, read_ablation
 from csml.errors import CsmlError
 
@@ -313,6 +313,20 @@ def test_names_and_scales_that_do_not_exist_are_told_with_those_that_do(tmp_path
     ):
         with pytest.raises(CsmlError, match=told):
             read_ablation(file, scale)
+
+
+def test_shared_runs_are_named_by_what_is_learnt_not_by_the_machine(tmp_path: Path) -> None:
+    few = "few_labels: {fractions: [0.1], scratch: {epochs: 1}}\n"
+
+    def places(*change: str) -> list[Path]:
+        ablation = read_ablation(written(tmp_path, FILE.replace(*change) + few), None)
+        runs = planned(ablation, None, tmp_path, tmp_path)
+        assert ablation.few_labels is not None
+        return [run.root for run in (*runs, *labels_alone(runs, ablation.few_labels, tmp_path, tmp_path))]
+
+    assert len(set(places("", ""))) == 6
+    assert places("hardware.threads: 1", "hardware.precision: 32-true") == places("", "")
+    assert not set(places("synthetic_train: 200", "synthetic_train: 201")) & set(places("", ""))
 
 
 def test_few_labels_judge_every_run_and_a_network_from_scratch(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def labels_alone(runs: Sequence[PlannedRun], few: FewLabels, folder: Path, share
         words = (*run.variation.preset, *as_words(settings), *as_words(few.scratch or {}))
         place = folder / "labels-alone" / f"seed-{run.seed}"
         if shared is not None:
-            place = shared / cache_key("labels alone", sorted(words), run.seed)
+            named = sorted((k, v) for k, v in settings.items() if not k.startswith(OF_THE_MACHINE))
+            place = shared / cache_key(LABELS_ALONE.name, run.variation.preset, named, few.scratch, run.seed)
         found.setdefault(run.seed, LabelsAlone(place, run.seed, words, few))
     return list(found.values())
 
