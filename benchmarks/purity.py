@@ -93,7 +93,7 @@ def _write(folder: Path, title: str, outcomes: list[Outcome]) -> None:
     figure, axes = new_plot("purity of Ω, %")
     without, *others = summarize(outcomes).values()
     axes.axhline(100 * without["20-NN"][0], linestyle="--", color="gray", label=_name(None))
-    points = [[100 * row[name][0] for name in ("purity of Ω", "20-NN")] for row in others]  # means over seeds
+    points = sorted([100 * row[name][0] for name in ("purity of Ω", "20-NN")] for row in others)  # means over seeds
     axes.plot([x for x, _ in points], [y for _, y in points], "o-", label="neighbours")
     save_plot(figure, folder)
 

@@ -27,6 +27,7 @@ from csml.training.build import peak_learning_rate, queue_length
 from csml.training.device import build_fabric, keep_freed_memory
 from csml.training.pretraining import Pretraining
 from csml.training.run_directory import RunDirectory
+from csml.views.recipe import crop_specs
 
 Epoch = Callable[[], tuple[float, float] | None]
 """Trains for an epoch; seconds of it, and the 20-NN after it. None: there are no more."""
@@ -34,11 +35,10 @@ Epoch = Callable[[], tuple[float, float] | None]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--preset", default="cifar10-cpu")
     parser.add_argument("--minutes", type=float, default=20.0, help="of training, of each side")
     parser.add_argument("--output", type=Path, default=Path("quality"), help="folder for results.json and plot.png")
     asked, settings = parser.parse_known_args()
-    words = ["--preset", asked.preset, *settings]
+    words = ["--preset", "cifar10-cpu", *settings]
     sides = {
         "csml, CsMl": Elsewhere(_ours, words),
         "csml, MoCo v2": Elsewhere(_ours, [*words, *MOCO_V2]),
@@ -119,7 +119,7 @@ def _lightly_like_ours(words: list[str]) -> Epoch:
         queue=queue_length(config, len(data.train)),
         epochs=config.epochs,
         views={
-            "min_scale": (views.crop_scale or (0.2, 1.0))[0],
+            "min_scale": crop_specs(config)[0].scale[0],
             "gaussian_blur": views.blur,
             "random_gray_scale": views.gray,
         },
