@@ -48,6 +48,8 @@ def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
             _lines(axes, _by_stage(outcomes), "stage", "linear top-1, %")
         else:
             _lines(axes, _by_setting(outcomes, ablation.plot, key), ablation.plot, f"{key}, %")
+        if ablation.plot in ("dots", "labels"):
+            axes.tick_params(labelleft=place == 0)  # the rows are those of the first panel
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(ablation.title, fontsize=11)
     return figure
