@@ -245,6 +245,14 @@ def test_a_handful_of_images_has_a_map_too(count: int) -> None:
     assert ("t-SNE by" in embed(features).settings) == (count >= 8)
 
 
+@pytest.mark.parametrize("count", [8, 12, 30, 60, 120])
+def test_unlike_images_are_spread_over_the_map(count: int) -> None:
+    """t-SNE of so few was one point before its scale was restored between its phases."""
+    for seed in range(3):
+        made = embed(torch.randn(count, 64, generator=torch.Generator().manual_seed(seed)) + 1)
+        assert (made.points.max(axis=0) > 0.999).all() and (made.points.std(axis=0) > 0.1).all()
+
+
 def test_odd_names_can_be_drawn(tmp_path: Path) -> None:
     names = ["a$_$b", "_misc", "caf\udce9", "<b>", "бег"]
     bars = Chart("Of бег", "bars", [Series(name, names, [1.0] * 5) for name in names])

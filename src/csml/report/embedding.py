@@ -13,6 +13,8 @@ from csml.neighbors import top_k
 
 _PERPLEXITY, _COORDINATES = 30, 50
 _EARLY, _LATE = 250, 500
+_START = 1e-4
+"""Deviation of the points that t-SNE begins with."""
 _CLUSTERS = 12
 _FEWEST = 8
 """Images of which t-SNE makes a map."""
@@ -52,7 +54,10 @@ def embed(features: Tensor, k: int = 12, seed: int = 0) -> Map:
         layout = TSNEEmbedding(
             initialization.pca(reduced, random_state=seed), near, n_jobs=torch.get_num_threads(), random_state=seed
         )
-        layout = layout.optimize(_EARLY, exaggeration=12, momentum=0.5).optimize(_LATE, momentum=0.8)
+        layout = layout.optimize(_EARLY, exaggeration=12, momentum=0.5)
+        # Exaggerated attraction pulls few or very unlike images into one point, from which the rest may not find back.
+        layout *= max(1.0, _START / max(float(np.asarray(layout).std()), 1e-200))
+        layout = layout.optimize(_LATE, momentum=0.8)
         points = np.asarray(layout)
         settings = (
             f"t-SNE by openTSNE: {reduced.shape[1]} principal coordinates of L2-normalised features, cosine, "
