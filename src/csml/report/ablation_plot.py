@@ -113,7 +113,7 @@ def _over_training(axes: Axes, outcomes: list[Outcome], key: str) -> None:
         if points:
             axes.plot(*zip(*points, strict=True), ".-", color=_COLORS[names.index(o.variation.name) % len(_COLORS)])
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_ylabel(f"{key} of Ω, %")
 
 
