@@ -185,9 +185,14 @@ def test_a_table_from_elsewhere_is_taken_over_and_only_the_rest_is_run(finished:
     assert accuracies(tmp_path / "again") == accuracies(finished)
     assert not list((tmp_path / "again").glob("*/"))
 
-    for change in (("k: 3", "k: 4"), ("epochs: 2", "epochs: 1")):
+    for change, told in ((("k: 3", "k: 4"), "made otherwise"), (("epochs: 2", "epochs: 1"), "2 epochs")):
         other = csml("ablate", written(tmp_path, FILE.replace(*change)), "--earlier", f"['{out}']")
-        assert other.returncode == 2 and "earlier" in other.stderr and other.stderr.count("\n") == 1, other.stderr
+        assert other.returncode == 2 and other.stderr.count("\n") == 1, other.stderr
+        assert "earlier: " in other.stderr and told in other.stderr
+    (elsewhere / "results.json").write_text("{}")
+    for place, told in ((elsewhere, "not of csml ablate"), (tmp_path / "nowhere", "there is no")):
+        other = csml("ablate", file, "--earlier", f"['{place}']")
+        assert other.returncode == 2 and told in other.stderr, other.stderr
 
 
 def test_tables_are_put_on_one_page_with_what_made_them(finished: Path, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def read_outcomes(folder: Path, ablation: Ablation, setting: str) -> list[Outcom
     if not path.exists():
         raise CsmlError(f"earlier: there is no {path}; give the --out of another csml ablate")
     found = json.loads(path.read_text())
+    if "commands" not in found or "setting" not in found:
+        raise CsmlError(f"earlier: {path} is not of csml ablate")
     if found["setting"] != setting:
         raise CsmlError(f"earlier: {folder} has {found['setting']}, this is {setting}")
     rows = {v.name: v for v in (*ablation.variations, LABELS_ALONE)}
