@@ -83,7 +83,8 @@ class ViewsConfig:
     mix_per_sample: bool = False
     """Each sample gets its own CutMix box, or ratio of MixUp, instead of one for the batch."""
     small_crops: int = 0
-    """V, small crops of the anchor and as many of its neighbour: multi-crop. Queries only."""
+    """V, small crops of the anchor and as many of its neighbour: multi-crop. Queries only. 4 double the time of an
+    epoch and more; on small data they paid over thirty epochs, not over ten (docs/results.md)."""
     small_size: int | None = None
     """Side in pixels of the small crops. By default 3/7 of images.size as a multiple of 8: 96 for 224."""
     small_scale: tuple[float, float] = (0.05, 0.14)
