@@ -2,6 +2,7 @@
 
 import os
 import re
+from itertools import takewhile
 from pathlib import Path
 
 _TILE_SIZES = 0x1D
@@ -15,7 +16,8 @@ def avoid_half_offered_tiles(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
     instruction. It reads its limit once, at its first use: this must come before. A limit that is set already stays.
     """
     try:
-        text = cpuinfo.read_text()
+        with cpuinfo.open() as file:
+            text = "".join(takewhile(str.strip, file))  # the first core: Linux writes the page as it is read
     except OSError:  # not Linux
         return
     pages = re.search(r"^cpuid level\s*:\s*(\d+)", text, re.MULTILINE)

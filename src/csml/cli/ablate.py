@@ -76,22 +76,22 @@ def ablate(ablation: Ablation, config: AblateConfig, command: str) -> int:
     alone = labels_alone(trained, few, folder, shared) if few and few.scratch is not None else []
     runs: list[PlannedRun | LabelsAlone] = [*trained, *alone]
     setting = _setting(trained[0].config)
-    here = {run.title for run in runs if run.is_done()}
+    missing = {run.title for run in runs if not run.is_done()}
     outcomes = {
         found.title: found
         for place in config.earlier
         for found in read_outcomes(Path(place).expanduser(), ablation, setting)
-        if found.title not in here
+        if found.title in missing
     }
-    log.info("%s: %d runs, %d of them done, in %s", ablation.title, len(runs), len(here) + len(outcomes), folder)
+    missing -= outcomes.keys()
+    log.info("%s: %d runs, %d of them done, in %s", ablation.title, len(runs), len(runs) - len(missing), folder)
     if config.dry_run:
         for run in runs:
-            done = run.title in here or run.title in outcomes
-            print(f"{'done' if done else 'to do'}  {run.title}: {run.root}")
+            print(f"{'to do' if run.title in missing else 'done'}  {run.title}: {run.root}")
         return 0
     world = join_world(trained[0].config.hardware)
     left = [run for run in runs if run.title not in outcomes]
-    _require_labels([run for run in trained if run in left])
+    _require_labels([run for run in trained if run.title not in outcomes])
     made = {"command": command, "scale": config.scale, "setting": setting}
     failed: dict[str, str] = {}
     code = 0

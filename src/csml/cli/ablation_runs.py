@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from csml.cli import knn, linear
 from csml.cli.judging import is_judged, settings_for
@@ -42,7 +42,7 @@ class PlannedRun:
 
     @property
     def title(self) -> str:
-        return f"{self.variation.name}, seed {self.seed}"
+        return self.variation.at(self.seed)
 
     def is_done(self) -> bool:
         """Whether it is trained. A directory made with other settings is refused, never mixed into a table."""
@@ -70,10 +70,11 @@ class PlannedRun:
 
     def outcome(self) -> "Outcome":
         """What was found."""
-        from csml.report.outcomes import Outcome, commit_of, history, measure
+        from csml.report.outcomes import Outcome, history, measure
+        from csml.training.run_directory import read_facts
 
-        found = measure(self.root, self.few)
-        return Outcome(self.variation, self.seed, found, history(self.root), commit_of(self.root))
+        found, commit = measure(self.root, self.few), read_facts(self.root).get("commit")
+        return Outcome(self.variation, self.seed, found, history(self.root), commit)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class LabelsAlone:
 
     @property
     def title(self) -> str:
-        return f"{LABELS_ALONE.name}, seed {self.seed}"
+        return LABELS_ALONE.at(self.seed)
 
     def is_done(self) -> bool:
         from csml.cli.few_labels import is_complete
@@ -135,8 +136,9 @@ def labels_alone(runs: Sequence[PlannedRun], few: FewLabels, folder: Path, share
         words = (*run.variation.preset, *as_words(settings), *as_words(few.scratch or {}))
         place = folder / "labels-alone" / f"seed-{run.seed}"
         if shared is not None:
-            named = sorted((k, v) for k, v in settings.items() if not k.startswith(OF_THE_MACHINE))
-            place = shared / cache_key(LABELS_ALONE.name, run.variation.preset, named, few.scratch, run.seed)
+            place = shared / cache_key(
+                LABELS_ALONE.name, run.variation.preset, _learnt(settings), few.scratch, run.seed
+            )
         found.setdefault(run.seed, LabelsAlone(place, run.seed, words, few))
     return list(found.values())
 
@@ -163,8 +165,12 @@ def run_config(variation: Variation, seed: int, data: str | None, folder: Path) 
 
 def _digest(config: PretrainConfig) -> str:
     """A name that runs of equal settings have in common."""
-    settings = {k: v for k, v in flatten(settings_of(config)).items() if not k.startswith(OF_THE_MACHINE)}
-    return cache_key(sorted(settings.items()))
+    return cache_key(_learnt(flatten(settings_of(config))))
+
+
+def _learnt(settings: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What decides the outcome of a run, not the machine's part, in a fixed order."""
+    return sorted((key, value) for key, value in settings.items() if not key.startswith(OF_THE_MACHINE))
 
 
 def _slug(name: str) -> str:

@@ -76,7 +76,7 @@ def read_outcomes(folder: Path, ablation: Ablation, setting: str) -> list[Outcom
     outcomes = []
     for run, epochs in zip(found["runs"], found["history"], strict=True):
         name, seed = run.pop("variation"), run.pop("seed")
-        if name in rows and seed in ablation.seeds:
+        if name in rows:
             outcomes.append(Outcome(rows[name], seed, run, epochs["epochs"], epochs.get("commit", found["commit"])))
     return outcomes
 

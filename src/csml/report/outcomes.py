@@ -28,7 +28,7 @@ class Outcome:
 
     @property
     def title(self) -> str:
-        return f"{self.variation.name}, seed {self.seed}"
+        return self.variation.at(self.seed)
 
 
 def measure(run: Path, few: FewLabels | None) -> dict[str, float]:
@@ -55,12 +55,6 @@ def history(run: Path) -> list[dict[str, float]]:
     names = {"epoch": "epoch", "omega/purity": "purity", "omega/turnover": "turnover", "knn20": "20-NN"}
     rows = [{names[key]: record[key] for key in names if record.get(key) is not None} for record in _records(run)]
     return [row for row in rows if len(row) > 1]
-
-
-def commit_of(run: Path) -> str | None:
-    """The commit that a run notes when it begins."""
-    facts = json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}
-    return facts.get("commit")
 
 
 def _records(run: Path) -> list[dict[str, Any]]:

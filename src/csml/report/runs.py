@@ -11,6 +11,7 @@ from csml.config.detection import RANDOM
 from csml.config.run_settings import read_settings
 from csml.errors import CsmlError
 from csml.training.metrics import read_metrics
+from csml.training.run_directory import read_facts
 
 _RESULTS = ("knn", "linear", "supervised", "finetune", "mine", "detect")
 
@@ -54,8 +55,7 @@ class FinishedRun:
 
     def fingerprint(self) -> str | None:
         """Of the images it learnt from."""
-        file = self.root / "run.json"
-        return json.loads(file.read_text("utf-8")).get("fingerprint") if file.exists() else None
+        return read_facts(self.root).get("fingerprint")
 
 
 def read_runs(paths: list[str]) -> list[FinishedRun]:

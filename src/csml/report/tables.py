@@ -50,8 +50,9 @@ def _facts(outcome: dict[str, Any]) -> str:
     """Seeds, time and version; what failed."""
     minutes = sum(run.get("minutes", 0.0) for run in outcome["runs"])
     seeds = ", ".join(map(str, outcome["seeds"]))
-    trained = {run.get("commit", outcome["commit"]): None for run in outcome.get("history", [])}
-    commits = ", ".join(commit[:12] for commit in trained if commit) or (outcome["commit"] or "unknown")[:12]
+    judged = outcome.get("commit") or "unknown"
+    trained = dict.fromkeys(run.get("commit", judged) for run in outcome.get("history", []))
+    commits = ", ".join(commit[:12] for commit in trained if commit) or judged[:12]
     setting = f"{outcome['setting']}. " if outcome.get("setting") else ""
     text = f"{setting}Seeds {seeds}; {minutes:.0f} minutes of pre-training; commit {commits}; {outcome['machine']}."
     return text + "".join(f" {name} failed: {problem}." for name, problem in outcome["failed"].items())

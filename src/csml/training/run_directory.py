@@ -109,6 +109,13 @@ def write_facts(run: RunDirectory, extra: dict[str, Any]) -> None:
     write_json(run.facts, facts)
 
 
+def read_facts(root: Path) -> dict[str, Any]:
+    """What `write_facts` has recorded of the run at `root`; empty where there is nothing."""
+    path = RunDirectory(root).facts
+    facts: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return facts
+
+
 def write_json(path: Path, value: Any) -> None:
     with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")

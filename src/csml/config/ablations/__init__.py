@@ -36,6 +36,10 @@ class Variation:
         """The words that name its preset, for commands that go on with it."""
         return list(self.arguments[:2]) if self.arguments[:1] == ("--preset",) else []
 
+    def at(self, seed: int) -> str:
+        """The title of its run at a seed, unique within an ablation."""
+        return f"{self.name}, seed {seed}"
+
 
 LABELS_ALONE = Variation("labels alone", (), {}, {})
 """The row of networks that were not pre-trained."""
