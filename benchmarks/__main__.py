@@ -15,7 +15,7 @@ import torch
 
 from benchmarks import memory, processes, search, training, views
 from benchmarks.figure import Figure, table
-from csml.training.device import keep_freed_memory
+from csml.distributed.device import keep_freed_memory
 
 HERE = Path(__file__).parent
 LAST_RUN = HERE / "last_run.json"

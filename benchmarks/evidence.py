@@ -13,21 +13,21 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from csml.config.ablations import Variation
-from csml.report.outcomes import Outcome, as_json, summarize
-from csml.training.interruption import StopSignals
-from csml.training.pretraining import Pretraining
-from csml.training.run_directory import commit
+from csml.ablations.outcomes import Outcome, as_json, summarize
+from csml.ablations.plans import Variation
+from csml.runs.facts import commit
+from csml.runs.interruption import StopSignals
+from csml.training.loop import TrainingLoop
 
 
-def timed_epoch(training: Pretraining) -> float:
+def timed_epoch(loop: TrainingLoop) -> float:
     """Train for an epoch, search included; seconds of it."""
     start = time.perf_counter()
     with StopSignals() as signals:
-        training.before_epoch()
-        training.train_epoch(signals)
+        loop.task.before_epoch(loop.epoch)
+        loop.train_epoch(signals)
     seconds = time.perf_counter() - start
-    training.epoch, training.step = training.epoch + 1, 0
+    loop.epoch, loop.step = loop.epoch + 1, 0
     return seconds
 
 
@@ -58,7 +58,7 @@ def earlier(folder: Path, parser: argparse.ArgumentParser, settings: list[str]) 
     if words != settings:
         raise SystemExit(f"{path} was made with other settings ({shlex.join(words)}); choose another --output")
     return [
-        Outcome(Variation(run.pop("variation"), (), {}, {}), run.pop("seed"), run, [])
+        Outcome(Variation(run.pop("variation"), None, {}, {}, {}), run.pop("seed"), run, [])
         for run in map(dict, found["runs"])
     ]
 

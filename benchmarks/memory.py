@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.figure import Figure
-from csml.config.schema import ContrastConfig
+from csml.config import ContrastConfig
 from csml.losses import multi_positive_info_nce
 
 B, N, D, P, LEVELS = 256, 65_536, 128, 2, 3

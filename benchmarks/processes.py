@@ -47,7 +47,7 @@ def bytes_and_memory() -> list[Figure]:
     for method, settings, keys, levels in (("MoCo v2", MOCO_V2, 1, 1), ("CsMl", CSML, 2, 3)):
         words = ["--model.backbone", "tiny", *settings]
         here = trainer(words, 2 * BATCH, SIZE, BATCH)
-        weights = sum(p.numel() for p in here.method.parameters() if p.requires_grad)
+        weights = sum(p.numel() for p in here.task.network.parameters() if p.requires_grad)
         pair = _Pair(words, IMAGES)
         pair()
         before = _loopback()

@@ -6,19 +6,22 @@ share. No label is used otherwise. The row without neighbours says from which sh
 
 import argparse
 import tempfile
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.evidence import earlier, new_plot, save_plot, timed_epoch, write_results
-from csml.cli.pretrain import parse
-from csml.config.ablations import Variation
+from benchmarks.settings import pretrain_settings
+from csml.ablations.outcomes import Outcome, summarize
+from csml.ablations.plans import Variation
+from csml.data.loading import fabric_for
 from csml.data.open import open_data
-from csml.neighbors.omega import Omega, purity
-from csml.report.outcomes import Outcome, summarize
+from csml.runs.directory import RunDirectory
+from csml.search.omega import Omega, purity
+from csml.training.loop import TrainingLoop
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory
 
 _DEPTH = 300
 """Neighbours searched, of which some are chosen."""
@@ -30,9 +33,9 @@ class Sorted(Pretraining):
     share: float
     k: int
 
-    def before_epoch(self) -> None:
+    def before_epoch(self, epoch: int) -> None:
         before = self.neighbors
-        super().before_epoch()
+        super().before_epoch(epoch)
         if self.neighbors is not None and self.neighbors is not before:
             self.neighbors = of_purity(self.neighbors, self.data.train.labels, self.k, self.share)
 
@@ -69,18 +72,21 @@ def main() -> None:
 
 
 def _train(words: list[str], share: float | None) -> Outcome:
-    config, _ = parse([*words, "--monitor.tensorboard", "false"])
+    config = pretrain_settings([*words, "--monitor.tensorboard", "false"])
     k = config.neighbors.k
-    config.neighbors.k = 0 if share is None else _DEPTH
+    config = replace(config, neighbors=replace(config.neighbors, k=0 if share is None else _DEPTH))
     data = open_data(config.data, config.images)
-    training = Sorted(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-purity-"))))
+    run = RunDirectory(Path(tempfile.mkdtemp(prefix="csml-purity-")))
+    fabric = fabric_for(data.train, config.images.workers, config.hardware)
+    training = Sorted(config, data, run, fabric)
     training.share, training.k = share or 0.0, k
-    spent = sum(timed_epoch(training) for _ in range(config.epochs))
-    measured = {"20-NN": training._online_knn()["knn20"], "minutes": spent / 60}
+    loop = TrainingLoop(training, config, run, fabric)
+    spent = sum(timed_epoch(loop) for _ in range(config.epochs))
+    measured = {"20-NN": training.online_knn(loop.epoch)["knn20"], "minutes": spent / 60}
     if share is not None:
         assert training.neighbors is not None
         measured["purity of Ω"] = purity(training.neighbors.indices, data.train.labels) or 0.0
-    return Outcome(Variation(_name(share), (), {}, {}), config.seed, measured, [])
+    return Outcome(Variation(_name(share), None, {}, {}, {}), config.seed, measured, [])
 
 
 def _name(share: float | None) -> str:

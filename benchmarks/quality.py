@@ -14,19 +14,22 @@ import torch
 
 from benchmarks.elsewhere import Elsewhere
 from benchmarks.evidence import new_plot, save_plot, timed_epoch, write_results
+from benchmarks.settings import pretrain_settings
 from benchmarks.trainers import MOCO_V2
-from csml.cli.pretrain import parse
-from csml.config.ablations import Variation
-from csml.config.schema import PretrainConfig
+from csml.ablations.outcomes import Outcome
+from csml.ablations.plans import Variation
+from csml.config import PretrainConfig
+from csml.data.loading import fabric_for
 from csml.data.open import DataSplits, open_data
+from csml.distributed.device import keep_freed_memory
 from csml.evaluation.features import extract_features
 from csml.evaluation.knn import TEMPERATURE, knn_accuracy
+from csml.methods.contrast import queue_length
 from csml.models.backbones import build_backbone, stage_channels
-from csml.report.outcomes import Outcome
-from csml.training.build import peak_learning_rate, queue_length
-from csml.training.device import build_fabric, keep_freed_memory
+from csml.runs.directory import RunDirectory
+from csml.training.build import peak_learning_rate
+from csml.training.loop import TrainingLoop
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory
 from csml.views.recipe import crop_specs
 
 Epoch = Callable[[], tuple[float, float] | None]
@@ -45,7 +48,7 @@ def main() -> None:
         "lightly, MoCo v2": Elsewhere(_lightly, words),
         "lightly, MoCo v2, our constants": Elsewhere(_lightly_like_ours, words),
     }
-    seed = parse(words)[0].seed
+    seed = pretrain_settings(words).seed
     curves: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     asked.output.mkdir(parents=True, exist_ok=True)
     going = list(sides)
@@ -76,7 +79,7 @@ def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], seed: int
         reached = next((at for at, share in curve if share >= target), None)
         if reached is not None:
             measured["minutes to our MoCo v2's end"] = reached
-        outcomes.append(Outcome(Variation(name, (), {}, {}), seed, measured, []))
+        outcomes.append(Outcome(Variation(name, None, {}, {}, {}), seed, measured, []))
     title = "20-NN against minutes of training, beside lightly"
     write_results(folder, title, "benchmarks.quality", outcomes, curves=curves)
     figure, axes = new_plot("minutes of training")
@@ -86,14 +89,17 @@ def _write(folder: Path, curves: dict[str, list[tuple[float, float]]], seed: int
 
 
 def _ours(words: list[str]) -> Epoch:
-    config, _ = parse([*words, "--monitor.knn_every", "0", "--monitor.tensorboard", "false"])
+    config = pretrain_settings([*words, "--monitor.knn_every", "0", "--monitor.tensorboard", "false"])
     data = open_data(config.data, config.images)
-    training = Pretraining(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-quality-"))))
+    run = RunDirectory(Path(tempfile.mkdtemp(prefix="csml-quality-")))
+    fabric = fabric_for(data.train, config.images.workers, config.hardware)
+    task = Pretraining(config, data, run, fabric)
+    loop = TrainingLoop(task, config, run, fabric)
 
     def epoch() -> tuple[float, float] | None:
-        if training.epoch == config.epochs:
+        if loop.is_done():
             return None
-        return timed_epoch(training), _twenty_nn(training.method.query_encoder.backbone, data, config)
+        return timed_epoch(loop), _twenty_nn(task.network.query_encoder.backbone, data, config)
 
     return epoch
 
@@ -101,14 +107,14 @@ def _ours(words: list[str]) -> Epoch:
 def _lightly(words: list[str]) -> Epoch:
     from benchmarks.with_lightly import DOCUMENTED
 
-    config, _ = parse(words)
+    config = pretrain_settings(words)
     return _with_lightly(config, open_data(config.data, config.images), DOCUMENTED)
 
 
 def _lightly_like_ours(words: list[str]) -> Epoch:
     from benchmarks.with_lightly import Constants
 
-    config, _ = parse([*words, *MOCO_V2])
+    config = pretrain_settings([*words, *MOCO_V2])
     data, views = open_data(config.data, config.images), config.augmentation
     constants = Constants(
         lr=peak_learning_rate(config.optimizer, config.batch_size),
@@ -116,7 +122,7 @@ def _lightly_like_ours(words: list[str]) -> Epoch:
         weight_decay=config.optimizer.weight_decay,
         temperature=config.contrast.temperature,
         follow=config.contrast.momentum,
-        queue=queue_length(config, len(data.train)),
+        queue=queue_length(config.contrast, len(data.train)),
         epochs=config.epochs,
         views={
             "min_scale": crop_specs(config)[0].scale[0],
@@ -160,7 +166,7 @@ def _pixels(data: DataSplits) -> Any:
 
 def _twenty_nn(backbone: Any, data: DataSplits, config: PretrainConfig) -> float:
     assert data.labeled is not None and data.val is not None
-    fabric = build_fabric(config.hardware, data.train, config.images.workers)
+    fabric = fabric_for(data.train, config.images.workers, config.hardware)
     train, test = (extract_features(backbone, part, config.images, fabric) for part in (data.labeled, data.val))
     return knn_accuracy(train, test, 4, [20], TEMPERATURE, fabric)[0][0]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmarks.figure import Figure
 from benchmarks.plots import plot_sizes
 from benchmarks.timing import alternate
-from csml.neighbors.search import top_k
+from csml.search.nearest_neighbors import top_k
 
 K = 10
 IMAGENET = 1_281_167

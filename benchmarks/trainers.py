@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from csml.cli.pretrain import parse
+from benchmarks.settings import pretrain_settings
+from csml.config import PretrainConfig
 from csml.data.images import ArrayImages
+from csml.data.loading import fabric_for
 from csml.data.open import DataSplits
-from csml.neighbors.omega import Omega
+from csml.runs.directory import RunDirectory
+from csml.runs.interruption import StopSignals
+from csml.search.omega import Omega
 from csml.training.build import build_method
-from csml.training.interruption import StopSignals
+from csml.training.loop import TrainingLoop
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory
 
 MOCO_V2 = ["--views.cross_sample", "false", "--views.mix", "none", "--model.stages", "[4]"]
 CROSS_SAMPLE = ["--views.mix", "none", "--model.stages", "[4]"]
@@ -30,45 +33,49 @@ def pictures(count: int, size: int) -> ArrayImages:
     return ArrayImages(pixels, np.full(count, -1), (), "noise")
 
 
-def trainer(settings: list[str], images: int, size: int, batch: int) -> Pretraining:
+def trainer(settings: list[str], images: int, size: int, batch: int) -> TrainingLoop:
     """A run with neighbours, as in the middle of training."""
-    config, _ = parse(
+    config = pretrain_settings(
         [
             "--images.size", str(size), "--images.eval_crop", "1", "--batch_size", str(batch),
             "--contrast.queue_length", "4096", "--monitor.tensorboard", "false", *settings,
         ]
     )  # fmt: skip
     data = DataSplits(pictures(images, size), None, None)
-    training = Pretraining(config, data, RunDirectory(Path(tempfile.mkdtemp(prefix="csml-bench-"))))
+    run = RunDirectory(Path(tempfile.mkdtemp(prefix="csml-bench-")))
+    fabric = fabric_for(data.train, config.images.workers, config.hardware)
+    task = Pretraining(config, data, run, fabric)
     if config.views.cross_sample:
         ids = np.random.default_rng(1).integers(0, images, (images, 10))
-        training.neighbors = Omega(ids, np.ones(ids.shape, np.float32), 0)
-    return training
+        task.neighbors = Omega(ids, np.ones(ids.shape, np.float32), 0)
+    return TrainingLoop(task, config, run, fabric)
 
 
-def epoch_of(training: Pretraining) -> Callable[[], None]:
+def epoch_of(loop: TrainingLoop) -> Callable[[], None]:
     """One epoch by the run's own loop; whatever follows an epoch is left out."""
 
     def epoch() -> None:
-        training.step, training.seconds = 0, 0.0
+        loop.step, loop.seconds = 0, 0.0
         with StopSignals() as signals:
-            training.train_epoch(signals)
+            loop.train_epoch(signals)
 
     return epoch
 
 
-def bare_passes(training: Pretraining, batch: int, size: int, queries: int, keys: int) -> Callable[[], None]:
+def bare_passes(loop: TrainingLoop, batch: int, size: int, queries: int, keys: int) -> Callable[[], None]:
     """The networks alone, with plain BatchNorm: `queries` × forward and backward, `keys` × forward, for one batch."""
-    plain = replace(training.config, contrast=replace(training.config.contrast, bn_splits=1))
-    method = build_method(plain, len(training.data.train)).to(memory_format=torch.channels_last)
+    config = loop.config
+    assert isinstance(config, PretrainConfig)
+    plain = replace(config, contrast=replace(config.contrast, bn_splits=1))
+    method = build_method(plain, len(loop.task.images)).to(memory_format=torch.channels_last)
     images = torch.randn(batch, 3, size, size).contiguous(memory_format=torch.channels_last)
 
     def step() -> None:
         method.query_encoder.zero_grad(set_to_none=True)
-        with training.fabric.autocast():
+        with loop.fabric.autocast():
             for _ in range(keys):
                 with torch.no_grad():
-                    method.key_encoder(images)
+                    method.encoder("key")(images)
             # All forwards before all backwards, as the loss of several queries needs it.
             total = torch.stack(
                 [e.float().sum() for _ in range(queries) for e in method.query_encoder(images).values()]

@@ -139,17 +139,17 @@ def neighbors_share() -> list[Figure]:
     of that many features."""
     from benchmarks.search import hard_features
     from csml.evaluation.features import extract_features
-    from csml.neighbors.search import top_k
+    from csml.search.nearest_neighbors import top_k
 
     images, some = 50_000, 2 * BATCH
     training = trainer([*RESNET18, *CIFAR_STEM, *CSML], some, SIZE, BATCH)
-    backbone = training.method.query_encoder.backbone
+    backbone = training.task.network.query_encoder.backbone
     features = hard_features(images, 512)
     timing = alternate(
         {
             "epoch": epoch_of(training),
             "pass": lambda: extract_features(
-                backbone, training.data.train, training.config.images, training.fabric, unit_halves=True
+                backbone, training.task.images, training.config.images, training.fabric, unit_halves=True
             ),
             "search": lambda: top_k(features, 10, recall=training.config.neighbors.recall),
         },

@@ -9,10 +9,10 @@ from lightly.transforms import MoCoV2Transform
 from PIL import Image
 
 from benchmarks.figure import Figure
+from benchmarks.settings import pretrain_settings
 from benchmarks.timing import alternate
 from benchmarks.trainers import MOCO_V2
-from csml.cli.pretrain import parse
-from csml.config.schema import ImagesConfig, PretrainConfig
+from csml.config import ImagesConfig, PretrainConfig
 from csml.data.images import Images
 from csml.data.loading import view_batches
 from csml.data.open import open_data
@@ -37,7 +37,7 @@ def _small_pictures() -> Figure:
     images = open_data("synthetic", ImagesConfig(size=32, synthetic_train=1024)).train
     pil = [images.read(i) for i in range(len(images))]
     transform = MoCoV2Transform(input_size=32)
-    config, _ = parse([*MOCO_V2, "--images.size", "32"])
+    config = pretrain_settings([*MOCO_V2, "--images.size", "32"])
     sides = {
         "ours": lambda: _our_views(images, config, 256),
         "lightly": lambda: [transform(picture) for picture in pil],
@@ -50,7 +50,7 @@ def _photos() -> Figure:
         files = _jpegs(Path(folder))
         images = open_data(folder, ImagesConfig(labels="none")).train
         transform = MoCoV2Transform(input_size=224)
-        config, _ = parse(MOCO_V2)
+        config = pretrain_settings(MOCO_V2)
 
         def theirs() -> None:
             for file in files:

@@ -16,7 +16,7 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
-from csml.cli import main
+from csml.cli import COMMANDS, main
 
 settings.register_profile("csml", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("csml")
@@ -39,7 +39,7 @@ SMALL_RUN = [
     "--preset", "demo", "--images.synthetic_train", "300", "--images.synthetic_val", "100", "--epochs", "3",
     "--batch_size", "64", "--contrast.queue_length", "128", "--neighbors.warmup_epochs", "1",
     "--neighbors.refresh_every", "1", "--neighbors.keep", "1", "--monitor.knn_every", "1",
-    "--monitor.tensorboard", "false", "--hardware.threads", "1",
+    "--monitor.tensorboard", "false", "--model.backbone", "nano", "--hardware.threads", "1",
 ]  # fmt: skip
 """A CsMl run of a few seconds in which neighbours are searched twice."""
 
@@ -56,6 +56,11 @@ def csml(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[s
     finally:
         log.level, log.handlers, log.propagate = before
     raise AssertionError("the command did not end")
+
+
+def configured(command: str, *words: str) -> Any:
+    """The settings that a command line stands for."""
+    return COMMANDS[command].config(COMMANDS[command].options().parse(list(words)))
 
 
 def csml_process(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from csml.world import World
+from csml.distributed.world import World
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from csml.training.checkpoint import load_newest
+from csml.runs.checkpoint import load_newest
 
 _COMMON = ["--monitor.tensorboard", "false", "--checkpoint.every_steps", "1", "--checkpoint.keep", "2"]
 _SCENES = ["--scenes.synthetic_train", "24", "--scenes.synthetic_val", "8", "--scenes.synthetic_size", "64"]

@@ -15,7 +15,7 @@ from PIL import Image
 
 import csml.synthetic as synthetic
 from conftest import csml
-from csml.report.tables import write_page
+from csml.ablations.tables import write_page
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -106,7 +106,7 @@ def test_the_make_targets_of_the_readme_exist() -> None:
 
 
 def test_the_demo_ends_with_a_table_and_a_picture(workplace: Path) -> None:
-    done = csml("demo", *SHORTER["demo"], cwd=workplace)
+    done = csml("demo", *SHORTER["demo"], "--data", "FOLDER", cwd=workplace)
     assert done.returncode == 0, done.stderr
     for row in ("raw pixels", "untrained network", "MoCo v2", "CsMl"):
         assert row in done.stdout

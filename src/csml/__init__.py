@@ -1,24 +1,77 @@
 """csml: learn visual representations from unlabelled images by cross-sample, multi-level contrast (CsMl, ICCV 2021)."""
 
-from importlib.metadata import version
+import importlib
 from typing import TYPE_CHECKING, Any
 
+from csml.errors import CsmlError
 from csml.tiles import avoid_half_offered_tiles
 
 if TYPE_CHECKING:
+    from csml.ablations.ablate import ablate as ablate
+    from csml.ablations.tables import tables as tables
+    from csml.api.classifying import finetune as finetune
+    from csml.api.classifying import supervised as supervised
+    from csml.api.detecting import detect as detect
+    from csml.api.embedding import embed as embed
+    from csml.api.exporting import export as export
+    from csml.api.exporting import pack as pack
+    from csml.api.judging import knn as knn
+    from csml.api.judging import linear as linear
+    from csml.api.mining import mine as mine
+    from csml.api.neighboring import neighbors as neighbors
+    from csml.api.predicting import predict as predict
+    from csml.api.pretraining import pretrain as pretrain
+    from csml.api.run import Run as Run
+    from csml.demonstration import demo as demo
+    from csml.explorer.explore import explore as explore
+    from csml.reporting.report import report as report
+    from csml.runs.interruption import Interrupted as Interrupted
     from csml.weights import load_backbone as load_backbone
+    from csml.weights import load_classifier as load_classifier
     from csml.weights import load_detector as load_detector
 
-__version__ = version("csml")
-__all__ = ["__version__", "load_backbone", "load_detector"]
+    __version__: str
+
+_PUBLIC = {
+    "ablate": "csml.ablations.ablate",
+    "demo": "csml.demonstration",
+    "detect": "csml.api.detecting",
+    "embed": "csml.api.embedding",
+    "explore": "csml.explorer.explore",
+    "export": "csml.api.exporting",
+    "finetune": "csml.api.classifying",
+    "Interrupted": "csml.runs.interruption",
+    "knn": "csml.api.judging",
+    "linear": "csml.api.judging",
+    "load_backbone": "csml.weights",
+    "load_classifier": "csml.weights",
+    "load_detector": "csml.weights",
+    "mine": "csml.api.mining",
+    "neighbors": "csml.api.neighboring",
+    "pack": "csml.api.exporting",
+    "predict": "csml.api.predicting",
+    "pretrain": "csml.api.pretraining",
+    "report": "csml.reporting.report",
+    "Run": "csml.api.run",
+    "supervised": "csml.api.classifying",
+    "tables": "csml.ablations.tables",
+}
+"""Where each public name is. They are imported when they are asked for: `import csml` does not wait for torch."""
+
+__all__ = ["CsmlError", "__version__", *_PUBLIC]
 
 avoid_half_offered_tiles()
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when they are asked for: `csml --help` should not wait for torch.
-    if name in ("load_backbone", "load_detector"):
-        import csml.weights
+    if name == "__version__":  # importlib.metadata takes longer than all the rest
+        from importlib.metadata import version
 
-        return getattr(csml.weights, name)
+        return version("csml")
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'csml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""What to type to call csml again."""
+"""The name under which the user can call csml."""
 
 import shutil
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def program() -> str:
-    """`csml` where the shell finds it, else the path it was called by, such as .venv/bin/csml."""
+    """`csml` if it is on the PATH, else the path it was called with (such as .venv/bin/csml), else `python -m csml`."""
     if shutil.which("csml"):
         return "csml"
     called = Path(sys.argv[0])

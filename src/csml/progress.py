@@ -1,37 +1,146 @@
-"""The progress bar of everything that takes long."""
+"""Progress bars: in a terminal, in a notebook, or none where nobody watches."""
 
-import os
+import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from html import escape
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from csml.console import in_terminal, is_rank_zero, notebook_shell
 
 T = TypeVar("T")
 
+_SECONDS_BETWEEN_UPDATES = 0.25
+"""In a notebook, where every update is a message to the browser."""
 
-def progress_bar(console: Console | None = None) -> Progress:
-    """A bar with a description, a count, time passed and time left; silent where nobody watches, and of several
-    processes all but the first."""
-    console = console or Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal or os.environ.get("RANK", "0") != "0",
-    )
+
+class Progress:
+    """A progress bar with a description, a count, the time passed and the time left. It disappears at the end.
+
+        with Progress("epoch 1/3", total=300) as bar:
+            for batch in batches:
+                …
+                bar.advance(note="912 images/s")
+
+    It is silent where neither a terminal nor a notebook watches, and in all processes of a run but the first.
+
+    Args:
+        description: what is under way.
+        total: number of steps.
+        done: steps that were done before; the time left is estimated from the others.
+    """
+
+    def __init__(self, description: str, total: int, done: int = 0) -> None:
+        self.description, self.total, self.done = description, total, done
+        self._bar: _Bar | None = None
+
+    def __enter__(self) -> Self:
+        if is_rank_zero():
+            if (shell := notebook_shell()) is not None:
+                self._bar = _NotebookBar(shell, self.description, self.total, self.done)
+            elif in_terminal():
+                self._bar = _TerminalBar(self.description, self.total, self.done)
+        return self
+
+    def advance(self, steps: int = 1, note: str = "") -> None:
+        """Count steps as done, and show a note beside the count."""
+        self.done += steps
+        if self._bar is not None:
+            self._bar.update(self.done, note)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
 
 def watched(items: Iterable[T], description: str, total: int) -> Iterator[T]:
-    """Go through `items` under a progress bar."""
-    with progress_bar() as bar:
-        task = bar.add_task(description, total=total, note="")
+    """Iterate over `items` under a progress bar."""
+    with Progress(description, total) as bar:
         for item in items:
             yield item
-            bar.advance(task)
+            bar.advance()
+
+
+class _Bar(Protocol):
+    def update(self, done: int, note: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _TerminalBar:
+    """A bar by rich, on standard error."""
+
+    def __init__(self, description: str, total: int, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self.rich = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self.task = self.rich.add_task(description, total=total, completed=done, note="")
+        self.rich.start()
+
+    def update(self, done: int, note: str) -> None:
+        self.rich.update(self.task, completed=done, note=note)
+
+    def close(self) -> None:
+        self.rich.stop()
+
+
+class _NotebookBar:
+    """An HTML progress element, which needs no widgets. The bars of a cell that follow each other share one output."""
+
+    _free: ClassVar[list[Any]] = []
+    """Display handles of the current cell that no bar uses."""
+    _cell: ClassVar[int] = -1
+
+    def __init__(self, shell: Any, description: str, total: int, done: int) -> None:
+        self.description, self.total, self.first = description, total, done
+        self.started = self.shown = time.monotonic()
+        if _NotebookBar._cell != shell.execution_count:
+            _NotebookBar._cell, _NotebookBar._free = shell.execution_count, []
+        content = self._content(done, "")
+        if _NotebookBar._free:
+            self.handle = _NotebookBar._free.pop()
+            self.handle.update(content, raw=True)
+        else:
+            from IPython.display import DisplayHandle
+
+            self.handle = DisplayHandle()
+            self.handle.display(content, raw=True)
+
+    def update(self, done: int, note: str) -> None:
+        now = time.monotonic()
+        if now - self.shown >= _SECONDS_BETWEEN_UPDATES:
+            self.shown = now
+            self.handle.update(self._content(done, note), raw=True)
+
+    def close(self) -> None:
+        self.handle.update({"text/html": "", "text/plain": ""}, raw=True)
+        _NotebookBar._free.append(self.handle)
+
+    def _content(self, done: int, note: str) -> dict[str, str]:
+        passed = time.monotonic() - self.started
+        fresh = done - self.first
+        left = _clock(passed / fresh * (self.total - done)) if fresh else "-:--:--"
+        text = "  ".join(filter(None, [f"{done}/{self.total}", note, _clock(passed), "left", left]))
+        bar = f'<progress value="{done}" max="{max(1, self.total)}" style="width: 16em"></progress>'
+        html = f"<div>{escape(self.description)} {bar} {escape(text)}</div>"
+        return {"text/html": html, "text/plain": f"{self.description}  {text}"}
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -1,4 +1,4 @@
-"""AMX, the CPU's matrix tiles, where a virtual machine offers them by halves."""
+"""A guard against virtual machines that announce AMX (the CPU's matrix tiles) but do not describe it."""
 
 import os
 import re
@@ -6,20 +6,20 @@ from itertools import takewhile
 from pathlib import Path
 
 _TILE_SIZES = 0x1D
-"""page of CPUID"""
+"""CPUID leaf that describes the tiles"""
 
 
 def avoid_half_offered_tiles(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
-    """Keep torch off AMX where the machine says that it has it, but not how large the tiles are.
+    """Keep torch from using AMX on a machine that announces it but hides the CPUID leaf with the tile sizes.
 
-    oneDNN, which multiplies in bf16 for torch, then sets up tiles of no size, and the process dies of an illegal
-    instruction. It reads its limit once, at its first use: this must come before. A limit that is set already stays.
+    On such a machine oneDNN, torch's bf16 backend, configures tiles of size zero, and the process dies with an illegal
+    instruction. oneDNN reads its limit once, on first use, so call this before. A limit that is already set is kept.
     """
     try:
         with cpuinfo.open() as file:
-            text = "".join(takewhile(str.strip, file))  # the first core: Linux writes the page as it is read
+            text = "".join(takewhile(str.strip, file))  # the first core only: Linux generates the text while it is read
     except OSError:  # not Linux
         return
     pages = re.search(r"^cpuid level\s*:\s*(\d+)", text, re.MULTILINE)
     if pages and int(pages[1]) < _TILE_SIZES and re.search(r"\bamx_tile\b", text):
-        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # all there is below AMX
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # everything below AMX

@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import SMALL_RUN, csml, csml_process
+from conftest import SMALL_RUN, configured, csml, csml_process
 from csml.cli import COMMANDS
-from csml.cli.judging import parse as parse_protocol
-from csml.cli.pretrain import parse
 from csml.config.presets import PRESETS
-from csml.config.protocols import LinearConfig
 from csml.errors import CsmlError
 from csml.views import crop_specs
 
@@ -18,7 +15,7 @@ from csml.views import crop_specs
 def refused(*words: str) -> str:
     """The one line with which `csml pretrain` refuses."""
     with pytest.raises(CsmlError) as caught:
-        parse(list(words))
+        configured("pretrain", *words)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -124,15 +121,15 @@ def test_impossible_protocols_are_refused_in_one_line(small_run: Path, words: li
 
 
 def test_a_protocol_takes_data_and_pictures_from_the_run_but_its_schedule_from_the_paper(small_run: Path) -> None:
-    _, config, _ = parse_protocol("linear", LinearConfig, "", [str(small_run)], flags=("resume",))
+    config = configured("linear", str(small_run))
     assert (config.images.size, config.images.synthetic_train) == (32, 300)
     assert (config.epochs, config.batch_size, config.lr, config.milestones) == (100, 256, 30.0, (60, 80))
 
 
 def test_the_preset_of_a_small_network_says_how_it_is_classified(small_run: Path) -> None:
     words = [str(small_run), "--preset", "demo-moco-v2"]
-    assert parse_protocol("linear", LinearConfig, "", words, flags=("resume",))[1].lr == 0.3
-    assert parse_protocol("linear", LinearConfig, "", [*words, "--lr", "2"], flags=("resume",))[1].lr == 2
+    assert configured("linear", *words).lr == 0.3
+    assert configured("linear", *words, "--lr", "2").lr == 2
 
 
 def test_help_names_every_command() -> None:
@@ -165,16 +162,16 @@ def test_an_unknown_command_is_one_line() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_valid(preset: str) -> None:
-    config, _ = parse(["--preset", preset])
-    single = preset.endswith("-moco-v2") or (preset.endswith("-byol") and not preset.endswith("-csml-byol"))
+    config = configured("pretrain", "--preset", preset)
+    single = preset.endswith(("-moco-v2", "-byol", "-simsiam")) and "-csml-" not in preset
     assert config.views.cross_sample is not single
     assert config.model.stages == ((4,) if single else (2, 3, 4))
-    assert config.framework == ("byol" if preset.endswith("byol") else "contrast")
-    assert config.views.symmetric is preset.endswith("byol")
+    assert config.framework == (preset.rpartition("-")[2] if preset.endswith(("byol", "simsiam")) else "contrast")
+    assert config.views.symmetric is preset.endswith(("byol", "simsiam"))
 
 
 def test_the_byol_preset_is_the_paper_s_constants() -> None:
-    config, _ = parse(["--preset", "imagenet-300ep-csml-byol"])
+    config = configured("pretrain", "--preset", "imagenet-300ep-csml-byol")
     assert (config.epochs, config.byol.momentum, config.optimizer.kind) == (300, 0.99, "lars")
     assert (config.model.hidden, config.model.dim, config.byol.predictor_hidden) == (4096, 256, None)
     augmentation = config.augmentation
@@ -184,7 +181,7 @@ def test_the_byol_preset_is_the_paper_s_constants() -> None:
 
 def test_the_imagenet_presets_are_the_paper_s_constants() -> None:
     for preset, epochs in (("imagenet-200ep", 200), ("imagenet-800ep", 800)):
-        config, _ = parse(["--preset", preset])
+        config = configured("pretrain", "--preset", preset)
         assert (config.epochs, config.batch_size) == (epochs, 1024)
         assert config.optimizer.lr_per_256 * 1024 / 256 == pytest.approx(0.12)
         assert (config.contrast.queue_length, config.contrast.temperature, config.contrast.momentum) == (
@@ -201,7 +198,7 @@ def test_the_imagenet_presets_are_the_paper_s_constants() -> None:
 def test_command_line_wins_over_file_and_file_over_preset(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("epochs: 7\nbatch_size: 33\n")
-    config, _ = parse(["--preset", "demo", "--config", str(file), "--batch-size", "44", "--views.mix=none"])
+    config = configured("pretrain", "--preset", "demo", "--config", str(file), "--batch-size", "44", "--views.mix=none")
     assert (config.epochs, config.batch_size, config.images.size, config.views.mix) == (7, 44, 32, "none")
 
 
@@ -211,5 +208,5 @@ def test_print_config_prints_what_config_reads(tmp_path: Path) -> None:
     assert yaml.safe_load(done.stdout)["neighbors"]["k"] == 3
     file = tmp_path / "config.yaml"
     file.write_text(done.stdout)
-    config, _ = parse(["--config", str(file)])
+    config = configured("pretrain", "--config", str(file))
     assert (config.neighbors.k, config.images.size) == (3, 32)

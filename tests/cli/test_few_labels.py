@@ -17,9 +17,9 @@ from PIL import Image
 
 import csml.synthetic as synthetic
 from conftest import csml, wait_for
-from csml.cli.finetune import parse
+from csml.config import FinetuneConfig, MineConfig
 from csml.evaluation.accuracy import accuracy, confusion, entropy
-from csml.training.metrics import read_metrics
+from csml.runs.metrics import read_metrics
 
 FINETUNE = [
     "--fraction", "0.2", "--epochs", "3", "--batch_size", "20", "--head_lr_per_256", "1",
@@ -42,14 +42,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_defaults_are_the_paper_s() -> None:
-    config, _ = parse([])
+    config = FinetuneConfig()
     assert (config.epochs, config.batch_size) == (60, 256)
     assert (config.optimizer.lr_per_256, config.head_lr_per_256, config.optimizer.momentum) == (1e-4, 10.0, 0.9)
     augmentation = config.augmentation
     assert (augmentation.jitter, augmentation.gray, augmentation.blur, augmentation.flip) == (0, 0, 0, 0.5)
-    from csml.cli.mine import parse as parse_mine
-
-    mining, _ = parse_mine([])
+    mining = MineConfig()
     assert (mining.epochs, mining.optimizer.lr_per_256, mining.head_lr_per_256) == (90, 1e-4, 1e-2)
     assert (mining.optimizer.schedule, mining.optimizer.milestones) == ("steps", (30, 60))
     assert mining.max_entropy == 1.0
@@ -266,7 +264,7 @@ def test_features_go_to_a_matrix_with_its_rows_named(small_run: Path, thousand: 
     done = csml("embed", str(small_run), "--data", str(thousand), "--output", str(out))
     assert done.returncode == 0, done.stderr
     matrix, named = np.load(out), rows(tmp_path / "features.csv")
-    assert matrix.shape == (1000, 192)
+    assert matrix.shape == (1000, 128)
     assert [int(row["id"]) for row in named] == list(range(1000))
     broken = [row["path"].endswith(("0017.png", "0230.png", "0555.png", "0700.png", "0999.png")) for row in named]
     assert np.array_equal(np.abs(matrix).sum(1) == 0, np.array(broken))
@@ -315,7 +313,7 @@ def test_neighbors_of_an_image_are_found_in_a_saved_index(small_run: Path, thous
 
 
 def test_the_saved_index_agrees_with_an_exact_search(small_run: Path, thousand: Path, tmp_path: Path) -> None:
-    from csml.neighbors import nearest
+    from csml.search import nearest
 
     out = tmp_path / "features.npy"
     assert csml("embed", str(small_run), "--data", str(thousand), "--output", str(out)).returncode == 0

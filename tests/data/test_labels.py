@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import noise_photos
-from csml.config.schema import ImagesConfig
+from csml.config import ImagesConfig
 from csml.data import open_data
 from csml.data.labels import LabeledData, choose_labels, ids_in, read_table, stratified
 from csml.errors import CsmlError
@@ -156,7 +156,7 @@ def folders(tmp_path: Path, counts: dict[str, int]) -> Path:
 
 def test_a_label_that_is_no_folder_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     folder = folders(tmp_path, {"cat": 5, "dog": 5})
-    with pytest.raises(CsmlError, match=r"line 2: the class 'dgo' is none of the folders; did you mean 'dog'\?"):
+    with pytest.raises(CsmlError, match=r"line 2: the class 'dgo' is not a folder; did you mean 'dog'\?"):
         chosen(folder, "cat/00.png,cat\ndog/00.png,dgo\n")
 
 
@@ -205,7 +205,7 @@ def test_no_labels_at_all_are_refused_with_both_ways_to_give_them(tmp_path: Path
 
 
 def test_what_a_run_saves_can_be_read_as_a_table(tmp_path: Path) -> None:
-    from csml.cli.supervised import write_labels
+    from csml.data.labels import write_labels
 
     folder = flat(tmp_path)
     labeled = chosen(

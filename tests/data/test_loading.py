@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from csml.config.schema import ImagesConfig, PretrainConfig, ViewsConfig
+from csml.config import ImagesConfig, PretrainConfig, ViewsConfig
 from csml.data import ArrayImages, Images, open_data
 from csml.data.failures import Failures
 from csml.data.loading import center_batches, consecutive, view_batches
@@ -104,8 +104,7 @@ def grey_folder(root: Path, count: int, broken: tuple[int, ...] = ()) -> Images:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_crops_show_the_image_they_are_said_to_show(tmp_path: Path, kind: str, workers: int) -> None:
     images: Images = grey_array(30) if kind == "array" else grey_folder(tmp_path, 30)
-    config = PretrainConfig()
-    config.images.size = 8
+    config = PretrainConfig(images=ImagesConfig(size=8))
     omega = np.stack([(np.arange(30) + 1) % 30], axis=1)
     plans = [
         plan_batch(ids, omega, len(crop_specs(config)), generator_for(0, step))
@@ -124,8 +123,7 @@ def test_crops_show_the_image_they_are_said_to_show(tmp_path: Path, kind: str, w
 
 
 def test_small_crops_and_several_neighbors_show_their_own_image(tmp_path: Path) -> None:
-    config = PretrainConfig(views=ViewsConfig(positives=2, small_crops=2))
-    config.images.size = 16
+    config = PretrainConfig(views=ViewsConfig(positives=2, small_crops=2), images=ImagesConfig(size=16))
     specs = crop_specs(config)
     omega = np.stack([(np.arange(12) + 1) % 12, (np.arange(12) + 2) % 12], axis=1)
     plan = plan_batch(np.arange(12), omega, len(specs), generator_for(0), positives=2)
@@ -143,8 +141,7 @@ def test_the_same_plan_gives_the_same_crops_whatever_the_workers(tmp_path: Path)
     for i in range(6):
         Image.fromarray(rng.integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
     images = open_data(str(tmp_path), ImagesConfig()).train
-    config = PretrainConfig()
-    config.images.size = 8
+    config = PretrainConfig(images=ImagesConfig(size=8))
     plans = [plan_batch(np.arange(6), None, 4, generator_for(0))]
     one, two = (next(view_batches(images, plans, crop_specs(config), workers)) for workers in (0, 1))
     assert all(torch.equal(one.crops[name], two.crops[name]) for name in one.crops)
@@ -152,8 +149,7 @@ def test_the_same_plan_gives_the_same_crops_whatever_the_workers(tmp_path: Path)
 
 def test_unreadable_anchors_leave_the_batch_and_unreadable_neighbors_are_replaced(tmp_path: Path) -> None:
     images = grey_folder(tmp_path, 6, broken=(2,))
-    config = PretrainConfig()
-    config.images.size = 8
+    config = PretrainConfig(images=ImagesConfig(size=8))
     omega = np.array([[2], [0], [0], [2], [0], [0]])  # 0 and 3 have the broken image as their neighbour
     plan = plan_batch(np.arange(6), omega, 4, generator_for(0))
     batch = next(view_batches(images, [plan], crop_specs(config), workers=0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from csml.config.schema import ImagesConfig
+from csml.config import ImagesConfig
 from csml.data import FolderImages, open_data
 from csml.data.downloads import CIFAR10_CLASSES, decode_cifar10_package
 from csml.errors import CsmlError
@@ -104,7 +104,7 @@ def test_a_val_folder_without_labels_does_not_test(tmp_path: Path) -> None:
     assert data.val is not None
     assert len(data.train) == 10
     assert sorted(data.val.labels.tolist()) == [0, 1]  # held out from the training images
-    assert "a fifth of the training images tests" in data.notes[1]
+    assert "a fifth of the training images is used for testing" in data.notes[-1]
 
 
 def test_a_val_folder_of_one_class_tests(tmp_path: Path) -> None:

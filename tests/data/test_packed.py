@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 
 from conftest import SMALL_RUN, assert_same, csml, noise_photos
-from csml.config.schema import ImagesConfig
+from csml.config import ImagesConfig
 from csml.data.loading import center_batches, consecutive
 from csml.data.open import open_data
 from csml.data.packed import INDEX
 from csml.errors import CsmlError
-from csml.training.checkpoint import load_newest
+from csml.runs.checkpoint import load_newest
 
 
 @pytest.fixture(scope="module")

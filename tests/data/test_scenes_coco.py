@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pycocotools import mask as rle
 from pycocotools.coco import COCO
 
-from csml.config.detection import ScenesConfig
+from csml.config import ScenesConfig
 from csml.data.scenes.annotations import Annotations, Objects, decode_masks, encode_masks
 from csml.data.scenes.open import open_scenes
 from csml.data.scenes.repair import run_lengths
@@ -99,12 +99,12 @@ def test_crowds_are_not_learnt_and_images_without_objects_are_tested(tmp_path: P
 @pytest.mark.parametrize(
     ("row", "kind"),
     [
-        (annotation(2, image=99), "annotation of an image that is not listed, skipped"),
-        (annotation(2, category=5), "annotation of category 5, which is not listed, skipped"),
+        (annotation(2, image=99), "annotation of an unlisted image, skipped"),
+        (annotation(2, category=5), "annotation of the unlisted category 5, skipped"),
         (annotation(2, bbox=(5, 5, 0, 10)), "box without area, skipped"),
         (annotation(2, bbox=(5, 5, -3, 10)), "box without area, skipped"),
         (annotation(2, bbox=(5, 5)), "object without a box, skipped"),
-        (annotation(2, bbox=(50, 30, 40, 40)), "box past the border, cut"),
+        (annotation(2, bbox=(50, 30, 40, 40)), "box past the border, clipped"),
         (annotation(2, segmentation=[[1, 2, 3, 4]]), "mask cannot be used, left out"),
         (annotation(2, segmentation={"size": [4, 4], "counts": [16]}), "mask cannot be used, left out"),
         (annotation(2, segmentation={"size": [HEIGHT, WIDTH], "counts": "~~~ ?"}), "mask cannot be used, left out"),

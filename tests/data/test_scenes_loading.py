@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from torchvision.transforms.v2 import functional as F
 from torchvision.tv_tensors import BoundingBoxes, BoundingBoxFormat
 
-from csml.config.detection import ScenesConfig
+from csml.config import ScenesConfig
 from csml.data.scenes.annotations import Scenes, decode_masks
-from csml.data.scenes.drawn import drawn_scenes
 from csml.data.scenes.loading import ScenePlan, as_input, plans_in_order, scene_batches
 from csml.data.scenes.sampling import grouped_batches, training_plans
-from csml.views.crop import resized
+from csml.data.scenes.synthetic import synthetic_scenes
+from csml.pixels import resized
 
 
 @pytest.fixture(scope="module")
 def scenes() -> Scenes:
-    train, _ = drawn_scenes(64, 8, 2)
+    train, _ = synthetic_scenes(64, 8, 2)
     return train
 
 

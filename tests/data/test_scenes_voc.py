@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from csml.config.detection import ScenesConfig
+from csml.config import ScenesConfig
 from csml.data.scenes.open import open_scenes
 from csml.errors import CsmlError
 from scene_files import photo, voc_folder, voc_object, voc_xml
@@ -68,8 +68,8 @@ def test_difficult_objects_are_marked_and_learnt(voc: Path) -> None:
 @pytest.mark.parametrize(
     ("corners", "kind", "kept"),
     [
-        ((20, 10, 1, 1), "box with its corners swapped, put right", [0, 0, 20, 10]),
-        ((-5, 3, 20, 70), "box past the border, cut", [0, 2, 20, 40]),
+        ((20, 10, 1, 1), "box with swapped corners, corrected", [0, 0, 20, 10]),
+        ((-5, 3, 20, 70), "box past the border, clipped", [0, 2, 20, 40]),
         ((5, 50, 9, 60), "box without area, skipped", None),
         ((70, 5, 90, 9), "box without area, skipped", None),
         (("x", 5, 4, 9), "object cannot be read, skipped", None),
@@ -110,14 +110,14 @@ def test_objects_follow_an_image_that_was_made_smaller(voc: Path) -> None:
     (voc / "Annotations/b.xml").write_text(voc_xml("b", voc_object("dog", 101, 1, 600, 200), width=600, height=400))
     data = open_scenes(str(voc), ScenesConfig())
     assert data.train.annotations.objects(1).boxes.tolist() == [[10, 0, 60, 20]]
-    assert kinds(data) == {"image is smaller or larger than stated, its objects are scaled": ["b.jpg"]}
+    assert kinds(data) == {"image was resized, its objects are scaled": ["b.jpg"]}
 
 
 def test_the_image_is_right_about_its_size(voc: Path) -> None:
     (voc / "Annotations/b.xml").write_text(voc_xml("b", voc_object("dog", 1, 1, 60, 40), width=600, height=40))
     data = open_scenes(str(voc), ScenesConfig())
     assert data.train.annotations.sizes[1].tolist() == [40, 60]
-    assert kinds(data) == {"stated size is not the image's, the image's is taken": ["b.jpg"]}
+    assert kinds(data) == {"stated size is wrong, the size of the image is used": ["b.jpg"]}
 
 
 def test_an_image_whose_annotation_ignores_its_rotation_is_taken_as_stored(voc: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_class_that_is_only_tested_is_left_out_and_named(voc: Path) -> None:
     (voc / "Annotations/c.xml").write_text(voc_xml("c", voc_object("yak", 1, 1, 20, 10)))
     data = open_scenes(str(voc), ScenesConfig())
     assert len(data.test.annotations.boxes) == 0
-    assert kinds(data) == {"class yak is not among those learnt, its objects are left out": ["c.jpg"]}
+    assert kinds(data) == {"class yak is not in the training set, its objects are left out": ["c.jpg"]}
 
 
 def test_images_without_objects_are_learnt_from_only_if_asked(voc: Path) -> None:

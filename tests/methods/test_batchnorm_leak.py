@@ -1,12 +1,15 @@
-"""Plain BatchNorm lets a query recognise its batch; split BatchNorm with a shuffled key batch does not (METHOD §7)."""
+"""Plain BatchNorm lets a query recognise its batch; split BatchNorm with shuffled keys does not.
+
+docs/method.md#batchnorm
+"""
 
 import pytest
 import torch
 
-from csml.config.schema import ContrastConfig
+from csml.config import ContrastConfig
 from csml.evaluation.knn import knn_predict
 from csml.losses import info_nce
-from csml.methods import MomentumContrast
+from csml.methods.contrast import MomentumContrast
 from csml.models import Encoder, FeatureNet, build_backbone
 
 BATCH, OTHER_BATCHES, STEPS, TAU = 16, 4, 300, 0.1

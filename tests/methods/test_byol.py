@@ -6,9 +6,9 @@ import pytest
 import torch
 from test_momentum_contrast import B, csml_views, generator
 
-from csml.config.schema import ByolConfig
+from csml.config import ByolConfig
 from csml.losses import predictive
-from csml.methods import Byol
+from csml.methods.byol import Byol
 from csml.models import Encoder, build_backbone
 
 DIM = 8

@@ -10,21 +10,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conftest import TIMES, assert_same
-from csml.cli.pretrain import parse
-from csml.config.schema import PretrainConfig
+from conftest import TIMES, assert_same, configured
+from csml.config import PretrainConfig
 from csml.data import open_data
-from csml.data.loading import view_batches
+from csml.data.loading import fabric_for, view_batches
 from csml.data.sampling import generator_for, plan_batch
+from csml.runs.directory import RunDirectory
+from csml.runs.metrics import read_metrics
 from csml.training.build import build_method
-from csml.training.metrics import read_metrics
+from csml.training.loop import TrainingLoop
 from csml.training.pretraining import Pretraining
-from csml.training.run_directory import RunDirectory
 from csml.views import Views, crop_specs, make_views
 
 FRAMEWORKS = {
     "contrast": ["--preset", "demo", "--contrast.queue_length", "64", "--contrast.momentum", "0.9"],
     "byol": ["--preset", "demo-csml-byol", "--byol.momentum", "0.9"],
+    "simsiam": ["--preset", "demo-csml-simsiam"],
 }
 VIEWS = {
     "single": ["--views.cross_sample", "false", "--views.mix", "none", "--model.stages", "[4]"],
@@ -32,7 +33,7 @@ VIEWS = {
     "cutmix": ["--model.stages", "[4]"],
     "cutmix per sample": ["--views.mix_per_sample", "true", "--model.stages", "[4]"],
     "mixup": ["--views.mix", "mixup", "--model.stages", "[4]"],
-    "multi-crop": ["--views.small_crops", "2", "--views.small_size", "16", "--model.stages", "[4]"],
+    "multi-crop": ["--views.small_crops", "2", "--views.small_size", "8", "--model.stages", "[4]"],
     "single, multi-crop": [
         "--views.cross_sample", "false", "--views.mix", "none", "--views.small_crops", "2", "--model.stages", "[4]",
     ],
@@ -46,20 +47,21 @@ VIEWS = {
 }  # fmt: skip
 COMBINATIONS = [(framework, views) for framework in FRAMEWORKS for views in VIEWS]
 SMALL = [
-    "--images.synthetic_train", "96", "--images.synthetic_val", "40", "--batch_size", "16",
+    "--images.synthetic_train", "64", "--images.synthetic_val", "40", "--batch_size", "16",
     "--neighbors.warmup_epochs", "1", "--neighbors.refresh_every", "1", "--monitor.knn_every", "0",
-    "--monitor.tensorboard", "false", "--optimizer.warmup_epochs", "0", "--optimizer.lr_per_256", "0.3",
+    "--monitor.tensorboard", "false", "--optimizer.warmup_epochs", "0", "--optimizer.lr_per_256", "1.0",
+    "--model.backbone", "nano", "--images.size", "16",
 ]  # fmt: skip
 B = 8
 
 
 def config_of(framework: str, views: str, *more: str) -> PretrainConfig:
-    return parse([*FRAMEWORKS[framework], *SMALL, *VIEWS[views], *more])[0]
+    return configured("pretrain", *FRAMEWORKS[framework], *SMALL, *VIEWS[views], *more)
 
 
 def views_of(config: PretrainConfig) -> Views:
     data = open_data(config.data, config.images)
-    omega = torch.stack([(torch.arange(96) + i) % 96 for i in range(1, 11)], dim=1).numpy()
+    omega = torch.stack([(torch.arange(64) + i) % 64 for i in range(1, 11)], dim=1).numpy()
     specs = crop_specs(config)
     anchors = torch.arange(0, 4 * B, 4).numpy()
     plan = plan_batch(
@@ -73,11 +75,11 @@ def views_of(config: PretrainConfig) -> Views:
 
 
 def formula(config: PretrainConfig, views: Views, method: Any) -> Tensor:
-    """METHOD §2, §3, §5, §6 written out with loops, from the images and λ alone."""
+    """The equations of docs/method.md written out with loops, from the images and λ alone."""
     tau = config.contrast.temperature
 
     def ell(q: Tensor, k: Tensor, s: int) -> Tensor:  # (D,), (D,)
-        if config.framework == "byol":
+        if config.framework != "contrast":
             return 2 - 2 * F.cosine_similarity(q, k, dim=0)
         negatives = sum(torch.exp(q @ n / tau) for n in method.queue.keys(s))
         return -torch.log(torch.exp(q @ k / tau) / (torch.exp(q @ k / tau) + negatives))
@@ -86,7 +88,12 @@ def formula(config: PretrainConfig, views: Views, method: Any) -> Tensor:
         z = method.query_encoder(images)
         return z if config.framework == "contrast" else {s: method.predictors[str(s)](z[s]) for s in z}
 
-    keys = {name: method.key_encoder(images) for name, images in views.keys.items()}
+    def key(images: Tensor) -> dict[int, Tensor]:
+        if config.framework != "simsiam":
+            return method.key_encoder(images)
+        return {s: z.detach() for s, z in method.query_encoder(images).items()}
+
+    keys = {name: key(images) for name, images in views.keys.items()}
     sides = [name for name in keys if not name.endswith("_swapped")]
     groups: list[Tensor] = []
     for end in ("", "_swapped") if config.views.symmetric else ("",):
@@ -128,7 +135,7 @@ def test_the_loss_is_the_formula_written_out(framework: str, views: str) -> None
         queries={name: q.double() for name, q in images.queries.items()},
         keys={name: k.double() for name, k in images.keys.items()},
     )
-    method = build_method(config, 96).double()
+    method = build_method(config, 64).double()
     naive = copy.deepcopy(method)
     result = method(images, generator_for(3))
     expected = formula(config, images, naive)
@@ -140,9 +147,11 @@ def test_the_loss_is_the_formula_written_out(framework: str, views: str) -> None
             torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-8, msg=name)
 
 
-def training(config: PretrainConfig, out: Path) -> Pretraining:
-    out.mkdir(parents=True)
-    return Pretraining(config, open_data(config.data, config.images), RunDirectory(out))
+def training(config: PretrainConfig, out: Path) -> TrainingLoop:
+    out.mkdir(parents=True, exist_ok=True)
+    data, run = open_data(config.data, config.images), RunDirectory(out)
+    fabric = fabric_for(data.train, config.images.workers, config.hardware)
+    return TrainingLoop(Pretraining(config, data, run, fabric), config, run, fabric)
 
 
 class Killed(Exception):
@@ -153,28 +162,29 @@ class Killed(Exception):
 def test_a_run_learns_and_goes_on_bit_by_bit_after_it_was_cut_off(
     tmp_path: Path, framework: str, views: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(framework, views, "--epochs", "3", "--checkpoint.every_steps", "2", "--checkpoint.keep", "9")
+    config = config_of(framework, views, "--epochs", "2")
     whole = training(config, tmp_path / "whole")
     whole.fit()
     # The queue fills while a run begins, so that a loss is compared with that of a network that does not learn.
     frozen = training(replace(config, optimizer=replace(config.optimizer, lr_per_256=1e-12)), tmp_path / "frozen")
     frozen.fit()
     last, still = (read_metrics(tmp_path / name / "metrics.jsonl")[-1] for name in ("whole", "frozen"))
-    assert last["loss"] < still["loss"] - 0.005
-    assert last["spread/stage4"] > 0.1  # a collapse would be below 0.05
+    assert last["loss"] < still["loss"] - 0.1  # worst of 3 seeds of each: 0.198
+    assert last["spread/stage4"] > 0.1  # worst of 3 seeds of each: 0.517; a collapse would be below 0.05
 
-    cut = training(config, tmp_path / "cut")
-    step = cut._step
+    often = replace(config, checkpoint=replace(config.checkpoint, every_steps=2, keep=9))
+    cut = training(often, tmp_path / "cut")
+    step = cut.train_step
 
     def fails(batch: Any) -> None:
         if (cut.epoch, cut.step) == (1, 3):  # after the first search, one step after a checkpoint
             raise Killed
         step(batch)
 
-    monkeypatch.setattr(cut, "_step", fails)
+    monkeypatch.setattr(cut, "train_step", fails)
     with pytest.raises(Killed):
         cut.fit()
-    again = Pretraining(config, open_data(config.data, config.images), RunDirectory(tmp_path / "cut"))
+    again = training(often, tmp_path / "cut")
     again.resume()
     assert (again.epoch, again.step) == (1, 2)
     again.fit()

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from csml.config.schema import ContrastConfig
-from csml.methods import MomentumContrast
+from csml.config import ContrastConfig
+from csml.methods.contrast import MomentumContrast
 from csml.models import Encoder, build_backbone
 from csml.views import Views
 
@@ -53,7 +53,7 @@ def moco_views() -> Views:
 
 
 def ell(q: Tensor, k: Tensor, queue: Tensor, tau: float) -> Tensor:
-    """ℓ(q, k⁺) of METHOD §2, mean over the batch."""
+    """ℓ(q, k⁺) of docs/method.md#loss, mean over the batch."""
     pulled = torch.exp((q * k).sum(1) / tau)
     return -torch.log(pulled / (pulled + torch.exp(q @ queue.T / tau).sum(1))).mean()
 

@@ -6,16 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from csml.config.schema import ByolConfig, ContrastConfig
-from csml.methods import Byol, Framework, MomentumContrast
+from csml.config import ByolConfig, ContrastConfig, SimSiamConfig
+from csml.distributed.world import Part, World
+from csml.methods import Framework
+from csml.methods.byol import Byol
+from csml.methods.contrast import MomentumContrast
+from csml.methods.simsiam import SimSiam
 from csml.models import Encoder, build_backbone
 from csml.models.sync_batchnorm import synchronised
 from csml.views import Views
-from csml.world import Part, World
 from processes import together
 
 B, STEPS, DIM = 8, 4, 8
-Kind = Literal["contrast", "contrast in eval mode", "byol"]
+Kind = Literal["contrast", "contrast in eval mode", "byol", "simsiam"]
 
 
 def batch(step: int) -> Views:
@@ -52,9 +55,11 @@ def some(views: Views, rows: slice, part: Part) -> Views:
 
 def built(kind: Kind, world: World) -> Framework:
     torch.manual_seed(0)
-    encoder = Encoder(build_backbone("tiny"), (3, 4), DIM, None, norm=kind == "byol")
-    if kind == "byol":
-        method: Framework = Byol(encoder, DIM, ByolConfig(), world)
+    encoder = Encoder(build_backbone("tiny"), (3, 4), DIM, None, norm=kind in ("byol", "simsiam"))
+    if kind in ("byol", "simsiam"):
+        method: Framework = (
+            Byol(encoder, DIM, ByolConfig(), world) if kind == "byol" else SimSiam(encoder, DIM, SimSiamConfig(), world)
+        )
         synchronised(method, world, torch.device("cpu"))
         return method.double()
     config = ContrastConfig(bn_splits=2 // world.size, momentum=0.9)
@@ -68,7 +73,7 @@ def trained(world: World, kind: Kind, pieces: int) -> tuple[dict[str, Tensor], l
     losses = []
     for step in range(STEPS):
         loss, results = torch.zeros((), dtype=torch.float64), []
-        for rows, part in world.deal(B, pieces):
+        for rows, part in world.split_batch(B, pieces):
             results.append(method(some(batch(step), rows, part), torch.Generator().manual_seed(step)))
             weighted = results[-1].loss * (rows.stop - rows.start) / B
             weighted.backward()
@@ -78,14 +83,14 @@ def trained(world: World, kind: Kind, pieces: int) -> tuple[dict[str, Tensor], l
             method.after_backward(result)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(float(world.sum(loss)))
+        losses.append(float(world.all_reduce_sum(loss)))
     world.average_statistics(method)
     return method.state_dict(), losses
 
 
-@pytest.mark.parametrize("kind", ["contrast", "contrast in eval mode", "byol"])
+@pytest.mark.parametrize("kind", ["contrast", "contrast in eval mode", "byol", "simsiam"])
 def test_two_processes_do_exactly_what_one_does(kind: Kind) -> None:
-    """Queries and keys, ShuffleBN's sub-batches, the momentum, the queue; with BYOL the statistics of the batch."""
+    """Queries and keys, ShuffleBN's sub-batches, the momentum, the queue; BYOL's and SimSiam's batch statistics."""
     state, losses = trained(World(), kind, 1)
     both = together(2, trained, kind, 1)
     for theirs, their_losses in both:
@@ -94,7 +99,7 @@ def test_two_processes_do_exactly_what_one_does(kind: Kind) -> None:
             torch.testing.assert_close(theirs[name], value, rtol=1e-8, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
     queues = [{name: value for name, value in theirs.items() if "queue" in name} for theirs, _ in both]
     assert all(torch.equal(queues[0][name], queues[1][name]) for name in queues[0])  # to the bit
-    assert kind == "byol" or len(queues[0]) >= 3
+    assert kind in ("byol", "simsiam") or len(queues[0]) >= 3
 
 
 @pytest.mark.parametrize(("processes", "pieces"), [(1, 2), (1, 4), (2, 2)])

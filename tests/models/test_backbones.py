@@ -5,7 +5,8 @@ import torch
 import torchvision
 from torchvision.models.resnet import ResNet
 
-from csml.models import BACKBONES, Encoder, FeatureNet, build_backbone, stage_maps
+from csml.config import BACKBONES
+from csml.models import Encoder, FeatureNet, build_backbone, stage_maps
 from csml.models.backbones import stage_channels
 
 LARGE = {"resnet101", "resnet152", "resnext101_32x8d", "resnext101_64x4d", "wide_resnet101_2", "wide_resnet50_2"}

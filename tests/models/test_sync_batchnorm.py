@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from csml.distributed.world import World
 from csml.models.sync_batchnorm import SharedBatchNorm, synchronised
-from csml.world import World
 from processes import together
 
 SHAPES = [(7, 3, 4, 5), (7, 3)]

@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csml.data.drawn import synthetic
 from csml.data.images import ArrayImages
 from csml.data.sampling import epoch_batches
+from csml.data.synthetic import synthetic
 from csml.evaluation.knn import knn_predict
 from csml.models import build_backbone
+from csml.pixels import normalize
 from csml.synthetic import CLASS_NAMES, draw_scene
-from csml.views.augment import normalize
 
 
 def test_there_are_at_least_ten_classes() -> None:
@@ -65,17 +65,17 @@ def test_colour_says_nothing_about_the_class() -> None:
 
 
 def test_raw_pixels_do_not_solve_it_and_a_supervised_network_does() -> None:
-    train, val = synthetic(32, 6000, 1000)
+    train, val = synthetic(32, 4000, 1000)
     labels, val_labels = torch.tensor(train.labels), torch.tensor(val.labels)
     images, val_images = to_input(train), to_input(val)
     predicted = knn_predict(images.flatten(1), labels, val_images.flatten(1), 20)
     assert (predicted == val_labels).float().mean() <= 0.40
 
     torch.manual_seed(0)
-    net, head = build_backbone("tiny"), torch.nn.Linear(192, len(CLASS_NAMES))
+    net, head = build_backbone("nano"), torch.nn.Linear(128, len(CLASS_NAMES))
     parameters = [*net.parameters(), *head.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=5e-4)
-    epochs, batch = 12, 128
+    epochs, batch = 10, 128
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs * (len(images) // batch + 1))
     for epoch in range(epochs):
         for ids in map(torch.from_numpy, epoch_batches(len(images), batch, 0, epoch)):
@@ -87,4 +87,4 @@ def test_raw_pixels_do_not_solve_it_and_a_supervised_network_does() -> None:
             schedule.step()
     with torch.no_grad():
         accuracy = (head(net.eval()(val_images)).argmax(1) == val_labels).float().mean()
-    assert accuracy >= 0.90
+    assert accuracy >= 0.8  # 0.92 and 0.94 at seeds 0 and 1

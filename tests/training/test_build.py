@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from csml.cli.pretrain import parse
-from csml.config.schema import OptimizerConfig
+from conftest import configured
+from csml.config import OptimizerConfig
+from csml.distributed.world import World
 from csml.models.split_batchnorm import SplitBatchNorm2d
 from csml.training.build import build_method, build_optimizer, peak_learning_rate
-from csml.world import World
 
 
 def step_of(kind: str, weight: torch.Tensor, bias: torch.Tensor, gradient: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,10 +40,10 @@ def test_lars_scales_a_matrix_by_its_norms_and_leaves_biases_to_plain_sgd() -> N
     torch.testing.assert_close(ours_b, b)
 
 
-@pytest.mark.parametrize("preset", ["demo", "demo-csml-byol"])
+@pytest.mark.parametrize("preset", ["demo", "demo-csml-byol", "demo-csml-simsiam"])
 @pytest.mark.parametrize("kind", ["sgd", "lars"])
 def test_the_optimizer_has_every_weight_that_learns_and_no_other(preset: str, kind: str) -> None:
-    config, _ = parse(["--preset", preset, "--optimizer.kind", kind])
+    config = configured("pretrain", "--preset", preset, "--optimizer.kind", kind)
     method = build_method(config, 1000)
     optimizer = build_optimizer([(method.parameters(), 0.1)], config.optimizer)
     inside = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -58,7 +58,7 @@ def test_the_learning_rate_is_linear_in_the_batch() -> None:
 @pytest.mark.parametrize(("processes", "pieces", "splits"), [(1, 1, 8), (2, 1, 4), (2, 2, 2), (16, 1, 1)])
 def test_sub_batches_of_batchnorm_are_as_many_whoever_holds_them(processes: int, pieces: int, splits: int) -> None:
     words = ["--preset", "demo", "--contrast.bn_splits", "8", "--hardware.accumulate", str(pieces)]
-    method = build_method(parse(words)[0], 1000, World(0, processes))
+    method = build_method(configured("pretrain", *words), 1000, World(0, processes))
     found = {
         m.splits if isinstance(m, SplitBatchNorm2d) else 1 for m in method.modules() if isinstance(m, nn.BatchNorm2d)
     }

@@ -12,8 +12,8 @@ import torch
 
 from conftest import SMALL_RUN, assert_same, csml, noise_photos, wait_for
 from csml.errors import CsmlError
-from csml.training.checkpoint import load_checkpoint, load_newest, save_checkpoint
-from csml.training.metrics import read_metrics
+from csml.runs.checkpoint import load_checkpoint, load_newest, save_checkpoint
+from csml.runs.metrics import read_metrics
 
 OFTEN = ["--checkpoint.every_steps", "2", "--checkpoint.keep", "3"]
 
@@ -61,7 +61,7 @@ def test_a_failed_save_keeps_what_is_there(folder: Path) -> None:
     """A file system that takes no more: a limit on the size of files stands in for it."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     code = (
-        "import resource, sys, torch; from pathlib import Path; from csml.training.checkpoint import save_checkpoint;"
+        "import resource, sys, torch; from pathlib import Path; from csml.runs.checkpoint import save_checkpoint;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
         "save_checkpoint(Path(sys.argv[1]), {'weights': torch.zeros(10000)}, 0, 4, keep=3)"
     )

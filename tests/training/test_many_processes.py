@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from conftest import SMALL_RUN, assert_same, csml, csml_process, wait_for
-from csml.training.checkpoint import load_newest
-from csml.training.launch import FRESH_STORE
-from csml.training.metrics import read_metrics
+from csml.distributed.launch import FRESH_STORE
+from csml.runs.checkpoint import load_newest
+from csml.runs.metrics import read_metrics
 
 
 def torchrun(*words: str, options: tuple[str, ...]) -> list[str]:
@@ -119,7 +119,7 @@ def test_who_is_left_alone_stops_within_a_minute_and_says_so(tmp_path: Path) -> 
     dead.communicate()
     assert time.monotonic() - began < 60
     assert left.returncode == 2, error[-3000:]
-    assert "another process of the run is gone" in error and f"go on with --resume {out}" in error
+    assert "another process of the run is gone" in error and f"resume {out} to continue" in error
     assert "Traceback" not in error
     assert load_newest(out / "checkpoints") is not None
 

@@ -7,12 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from conftest import SMALL_RUN, TIMES, assert_same, csml, noise_photos, wait_for
-from csml.training.checkpoint import load_checkpoint, newest_checkpoint
-from csml.training.metrics import read_metrics
+from csml.data.synthetic import synthetic
+from csml.runs.checkpoint import load_checkpoint, newest_checkpoint
+from csml.runs.directory import RunDirectory
+from csml.runs.metrics import read_metrics
+from csml.search.omega import purity
 
 OFTEN = ["--checkpoint.every_steps", "2"]
 
@@ -67,7 +71,9 @@ def test_the_online_bank_survives_a_kill(tmp_path: Path) -> None:
     resumed = csml("pretrain", "--resume", str(killed))
     assert resumed.returncode == 0, resumed.stderr
     assert_runs_equal(killed, whole)
-    assert read_metrics(whole / "metrics.jsonl")[-1]["omega/purity"] > 0.1
+    with np.load(RunDirectory(whole).neighbor_files()[-1]) as saved:
+        found = purity(saved["indices"], synthetic(32, 300, 100)[0].labels)
+    assert read_metrics(whole / "metrics.jsonl")[-1]["omega/purity"] == found
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

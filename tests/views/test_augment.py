@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms import ColorJitter
 
-from csml.config.schema import AugmentationConfig
-from csml.views.augment import MEAN, ORDER_GROUP, STD, AugmentParams, augment, draw_params, gaussian_blur, shift_hue_
+from csml.config import AugmentationConfig
+from csml.pixels import MEAN, STD
+from csml.views.augment import ORDER_GROUP, AugmentParams, augment, draw_params, gaussian_blur, shift_hue_
 
 LEVEL = 1 / 255
 

@@ -1,17 +1,16 @@
-"""Which views there are, and who is pulled to whom (METHOD §2)."""
+"""Which views there are, and who is pulled to whom (docs/method.md#loss)."""
 
 import pytest
 import torch
 
-from csml.config.schema import AugmentationConfig, PretrainConfig, ViewsConfig
+from csml.config import AugmentationConfig, ImagesConfig, PretrainConfig, ViewsConfig
 from csml.views import Views, crop_specs, make_views
 
 B, S = 6, 16
 
 
 def views_of(settings: ViewsConfig, omega_width: int = 3) -> Views:
-    config = PretrainConfig(views=settings)
-    config.images.size = S
+    config = PretrainConfig(views=settings, images=ImagesConfig(size=S))
     generator = torch.Generator().manual_seed(0)
     crops = {
         spec.name: torch.randint(0, 256, (B, 3, spec.size, spec.size), dtype=torch.uint8, generator=generator)
@@ -59,8 +58,7 @@ def test_known_ids_are_the_anchor_and_its_neighborhood() -> None:
 
 
 def test_every_view_draws_its_own_augmentation() -> None:
-    config = PretrainConfig()
-    config.images.size = S
+    config = PretrainConfig(images=ImagesConfig(size=S))
     picture = torch.randint(0, 256, (B, 3, S, S), dtype=torch.uint8)
     crops = {spec.name: picture.clone() for spec in crop_specs(config)}
     ids = torch.arange(B)
@@ -101,8 +99,9 @@ def test_small_crops_of_all_sides_are_one_query_that_counts_for_each_side(cross_
 
 def test_small_crops_of_an_anchor_lie_together() -> None:
     """Row b · V + v is crop v of anchor b, so that sub-batches of split BatchNorm hold whole anchors."""
-    config = PretrainConfig(views=ViewsConfig(cross_sample=False, mix="none", small_crops=2, small_size=8))
-    config.images.size = S
+    config = PretrainConfig(
+        views=ViewsConfig(cross_sample=False, mix="none", small_crops=2, small_size=8), images=ImagesConfig(size=S)
+    )
     flat = AugmentationConfig(flip=0, jitter=0, gray=0, blur=0)
     crops = {spec.name: torch.zeros(B, 3, spec.size, spec.size, dtype=torch.uint8) for spec in crop_specs(config)}
     for v in range(2):
@@ -138,8 +137,7 @@ def test_a_blend_is_made_of_the_two_query_views_in_the_ratio_of_its_weights() ->
 
 def test_key_views_can_be_augmented_otherwise() -> None:
     """BYOL: solarised keys, queries as they are."""
-    config = PretrainConfig(views=ViewsConfig(cross_sample=False, mix="none"))
-    config.images.size = S
+    config = PretrainConfig(views=ViewsConfig(cross_sample=False, mix="none"), images=ImagesConfig(size=S))
     settings = AugmentationConfig(flip=0, jitter=0, gray=0, blur=0, key_solarize=1.0)
     crops = {spec.name: torch.full((B, 3, S, S), 255, dtype=torch.uint8) for spec in crop_specs(config)}
     ids, generator = torch.arange(B), torch.Generator().manual_seed(0)
@@ -154,8 +152,7 @@ def test_key_views_can_be_augmented_otherwise() -> None:
 def test_sizes_and_scales_of_crops_are_the_paper_s(
     size: int, small_crops: int, scale: float, small: int | None
 ) -> None:
-    config = PretrainConfig(views=ViewsConfig(small_crops=small_crops))
-    config.images.size = size
+    config = PretrainConfig(views=ViewsConfig(small_crops=small_crops), images=ImagesConfig(size=size))
     specs = crop_specs(config)
     assert {(spec.size, spec.scale) for spec in specs if not spec.name.startswith("small")} == {(size, (scale, 1.0))}
     assert {(spec.size, spec.scale) for spec in specs if spec.name.startswith("small")} == (

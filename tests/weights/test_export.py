@@ -9,8 +9,8 @@ import torch
 import torchvision
 
 from csml import load_backbone
-from csml.cli.export import run as export
-from csml.config.schema import BackboneConfig, ImagesConfig
+from csml.api.exporting import export
+from csml.config import BackboneConfig, ImagesConfig
 from csml.models import build_backbone
 from csml.weights import save_backbone
 from csml.weights.export import detectron2_name
@@ -29,8 +29,8 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
 
 
 def written(run: Path, to: str) -> Path:
-    assert export([str(run), "--to", to]) == 0
-    (path,) = (run / "export").iterdir()
+    path = export(run, to).path
+    assert [path] == list((run / "export").iterdir())
     return path
 
 
@@ -124,8 +124,8 @@ def test_networks_that_exist_only_here_have_formats_too(tmp_path: Path, to: str)
 @pytest.mark.parametrize(
     ("backbone", "small", "to", "told"),
     [
-        ("tiny", False, "timm", "exists only here"),
-        ("tiny", False, "detectron2", "exists only here"),
+        ("tiny", False, "timm", "exists only in csml"),
+        ("tiny", False, "detectron2", "exists only in csml"),
         ("resnet18", True, "detectron2", "7×7"),
         ("resnet18", True, "huggingface", "7×7"),
     ],
@@ -138,7 +138,7 @@ def test_what_a_library_cannot_take_is_refused_in_one_line(
     net = build_backbone(backbone, small)
     save_backbone(tmp_path / "backbone.safetensors", net, BackboneConfig(backbone, small), ImagesConfig())
     with pytest.raises(CsmlError, match=told):
-        export([str(tmp_path), "--to", to])
+        export(tmp_path, to)
 
 
 def test_nothing_is_overwritten_unasked(trained: tuple[Path, str]) -> None:
@@ -146,16 +146,14 @@ def test_nothing_is_overwritten_unasked(trained: tuple[Path, str]) -> None:
 
     run, _ = trained
     written(run, "torchvision")
-    with pytest.raises(CsmlError, match="--overwrite"):
-        export([str(run), "--to", "torchvision"])
-    assert export([str(run), "--to", "torchvision", "--overwrite", "true"]) == 0
+    with pytest.raises(CsmlError, match="overwrite"):
+        export(run, "torchvision")
+    assert export(run, "torchvision", overwrite=True).path.exists()
 
 
-def test_what_it_prints_loads_it(trained: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lines_it_returns_load_it(trained: tuple[Path, str]) -> None:
     run, _ = trained
-    written(run, "torchvision")
-    printed = capsys.readouterr().out
     scope: dict[str, object] = {}
-    exec(printed, scope)
+    exec(export(run, "torchvision").how, scope)
     with torch.no_grad():
         torch.testing.assert_close(scope["net"].eval()(IMAGES), features(run))  # type: ignore[attr-defined]

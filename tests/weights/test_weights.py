@@ -11,7 +11,7 @@ import torchvision
 from safetensors.torch import save_file
 
 from csml import load_backbone
-from csml.config.schema import PretrainConfig
+from csml.config import BackboneConfig, ImagesConfig
 from csml.errors import CsmlError
 from csml.models import build_backbone
 from csml.models.classifier import Classifier
@@ -20,10 +20,9 @@ from csml.weights import load_classifier, save_backbone, save_classifier, weight
 
 @pytest.mark.parametrize(("name", "small"), [("tiny", False), ("small", True), ("resnet18", False), ("resnet18", True)])
 def test_a_saved_backbone_computes_the_same(tmp_path: Path, name: str, small: bool) -> None:
-    config = PretrainConfig()
-    config.model.backbone, config.model.small_images, config.images.size = name, small, 48
+    model, images_config = BackboneConfig(name, small), ImagesConfig(size=48)
     net = build_backbone(name, small).eval()
-    save_backbone(tmp_path / "backbone.safetensors", net, config.model, config.images)
+    save_backbone(tmp_path / "backbone.safetensors", net, model, images_config)
     images = torch.rand(2, 3, 48, 48)
     with torch.no_grad():
         for path in (tmp_path, tmp_path / "backbone.safetensors"):
@@ -150,7 +149,7 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
     with pytest.raises(CsmlError, match="no weights"):
         load_backbone(tmp_path / "nowhere.pth")
     torch.save({"a": torch.zeros(1)}, tmp_path / "odd.pth")
-    with pytest.raises(CsmlError, match="none of the networks"):
+    with pytest.raises(CsmlError, match="does not match any known network"):
         load_backbone(tmp_path / "odd.pth")
     state = build_backbone("resnet18").state_dict()
     del state["bn1.weight"], state["bn1.bias"]
@@ -161,10 +160,9 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
 
 
 def test_a_classifier_comes_back_with_its_classes_and_its_backbone(tmp_path: Path) -> None:
-    config = PretrainConfig()
-    config.model.backbone = "tiny"
     classifier = Classifier(build_backbone("tiny"), 3).eval()
-    save_classifier(tmp_path / "classifier.safetensors", classifier, config.model, config.images, ("a", "b", "c"))
+    network = BackboneConfig("tiny")
+    save_classifier(tmp_path / "classifier.safetensors", classifier, network, ImagesConfig(), ("a", "b", "c"))
     again, facts = load_classifier(tmp_path)
     images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
@@ -172,6 +170,6 @@ def test_a_classifier_comes_back_with_its_classes_and_its_backbone(tmp_path: Pat
         features = load_backbone(tmp_path / "classifier.safetensors")(images)
         torch.testing.assert_close(features, classifier.backbone(images))
     assert facts["classes"] == ["a", "b", "c"]
-    save_backbone(tmp_path / "backbone.safetensors", classifier.backbone, config.model, config.images)
+    save_backbone(tmp_path / "backbone.safetensors", classifier.backbone, network, ImagesConfig())
     with pytest.raises(CsmlError, match="csml finetune"):
         load_classifier(tmp_path / "backbone.safetensors")

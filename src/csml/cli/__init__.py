@@ -1,30 +1,13 @@
-"""The command line: `csml COMMAND …`. Each command is a module with a `run(arguments)`; errors end in one line."""
+"""The command line: `csml COMMAND …` parses, calls one verb of the library, and prints; every error is one line."""
 
-import importlib
-import logging
 import sys
 
-from csml.errors import CsmlError
+import yaml
 
-COMMANDS = {
-    "demo": ("csml.cli.demo", "watch MoCo v2 and CsMl learn from the built-in pictures; minutes on a laptop"),
-    "pretrain": ("csml.cli.pretrain", "learn a backbone from a folder of images, labels or not"),
-    "finetune": ("csml.cli.finetune", "turn a backbone and a few labels into a classifier"),
-    "mine": ("csml.cli.mine", "let the classifier label what it is sure of, and train on that too"),
-    "predict": ("csml.cli.predict", "label images, or find the objects on them"),
-    "detect": ("csml.cli.detect", "train a detector from a backbone on VOC or COCO annotations, and score it"),
-    "supervised": ("csml.cli.supervised", "train the same network with labels, for comparison"),
-    "embed": ("csml.cli.embed", "write the features of every image to a file"),
-    "neighbors": ("csml.cli.neighbors", "find the images of a folder that are most like a given one"),
-    "pack": ("csml.cli.pack", "a folder of images as a few large files, for network disks and object stores"),
-    "export": ("csml.cli.export", "write a backbone for torchvision, timm, detectron2, onnx, …"),
-    "knn": ("csml.cli.knn", "judge a backbone by its nearest neighbours"),
-    "linear": ("csml.cli.linear", "judge a backbone by a linear classifier on its frozen features"),
-    "report": ("csml.cli.report", "one page to look at: results, map, neighbours, classes, training"),
-    "explore": ("csml.cli.explore", "a local page over all images: search, filter, label"),
-    "ablate": ("csml.cli.ablate", "train and judge variations at several seeds; one table"),
-    "tables": ("csml.cli.tables", "the tables of several ablations as one page"),
-}
+from csml.cli.commands import COMMANDS, Command
+from csml.config import as_settings
+from csml.console import show_log
+from csml.errors import CsmlError
 
 _HELP = """csml learns visual representations from unlabelled images.
 
@@ -46,7 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_HELP.format(commands="\n".join(f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items())), end="")
+        lines = (f"  {name:<12}{command.about}" for name, command in COMMANDS.items())
+        print(_HELP.format(commands="\n".join(lines)), end="")
         return 0
     if words[0] in ("-V", "--version"):
         from csml import __version__
@@ -56,29 +40,30 @@ def _dispatch(words: list[str]) -> int:
     try:
         if words[0] not in COMMANDS:
             raise CsmlError(f"there is no command {words[0]!r}; choose one of {', '.join(COMMANDS)}")
-        _show_log()
-        command = importlib.import_module(COMMANDS[words[0]][0])
-        return int(command.run(words[1:]) or 0)
+        return _run(COMMANDS[words[0]], words[1:])
     except CsmlError as error:
         print(f"csml: error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        return _stopped(stop, words)
+
+
+def _run(command: Command, words: list[str]) -> int:
+    given = command.options().parse(words)
+    if given.print_config:
+        print(yaml.safe_dump(as_settings(command.config(given)), sort_keys=False), end="")
+        return 0
+    with show_log(always=True):
+        return command.run(given)
+
+
+def _stopped(stop: KeyboardInterrupt, words: list[str]) -> int:
+    """Say how to continue what was saved."""
+    from csml.cli.show import continue_command
+    from csml.runs.interruption import Interrupted
+
+    if not isinstance(stop, Interrupted):
         print("csml: stopped", file=sys.stderr)
         return 130
-
-
-def _show_log() -> None:
-    """The package's log on the console, through rich; other packages' chatter is kept to warnings."""
-    from rich.console import Console
-    from rich.logging import RichHandler
-
-    console = Console(stderr=True)
-    handler: logging.Handler = logging.StreamHandler()
-    if console.is_terminal:  # rich keeps log lines and a running progress bar apart
-        handler = RichHandler(console=console, show_time=False, show_level=False, show_path=False, highlighter=None)
-    log = logging.getLogger("csml")
-    log.setLevel(logging.INFO)
-    log.handlers = [handler]
-    log.propagate = False
-    for noisy in ("lightning", "lightning.fabric", "lightning_fabric", "lightning.fabric.utilities.rank_zero"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
+    print(f"csml: stopped in {stop.where}; continue with: {continue_command(stop, words)}", file=sys.stderr)
+    return stop.exit_code

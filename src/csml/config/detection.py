@@ -1,115 +1,151 @@
 """Settings of `csml detect`. The defaults are the paper's: Faster R-CNN R50-C4 on VOC 07+12."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.schema import BackboneConfig, RunConfig
+from csml.config.fields import Settings, bounded, each, require, share
+from csml.config.images import MAX_SIDE
+from csml.config.network import BackboneConfig
+from csml.config.optimizer import MAX_LR
+from csml.config.run import MAX_BATCH, RunConfig
 
 RANDOM = "random"
-"""In place of weights: none."""
+"""Instead of weights: a randomly initialised backbone."""
+
+_MAX_ITERATIONS = 10**9
 
 
-@dataclass
-class ScenesConfig:
+@dataclass(frozen=True)
+class ScenesConfig(Settings):
     """How images and their objects are found and read."""
 
     keep_empty: bool = False
-    """Also learn from images without objects. They teach the detector to be silent."""
-    short_sides: tuple[int, ...] = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
-    """Shorter side in pixels of a training image, drawn anew for each. Smaller ones are faster and need less memory."""
-    test_side: int = 800
-    """The same for a test image."""
-    max_side: int = 1333
-    """Images whose longer side would exceed this are made smaller."""
-    flip: float = 0.5
-    """Probability of a horizontal flip. Set to 0 if left and right mean something."""
-    max_failed: float = 0.05
+    """Also train on images without objects, which teaches the detector to stay silent."""
+    short_sides: tuple[int, ...] = each(
+        (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), low=32, limit=MAX_SIDE, unit="pixels"
+    )
+    """Lengths of the shorter side of a training image, in pixels; one is drawn for each image. Smaller images are
+    faster and need less memory."""
+    test_side: int = bounded(800, low=32, limit=MAX_SIDE, unit="pixels")
+    """Length of the shorter side of a test image, in pixels."""
+    max_side: int = bounded(1333, low=32, limit=MAX_SIDE, unit="pixels")
+    """Largest length of the longer side, in pixels; larger images are shrunk to it."""
+    flip: float = share(0.5)
+    """Probability of a horizontal flip. Set it to 0 if left and right differ in meaning."""
+    max_failed: float = share(0.05)
     """Share of the files that may fail to decode before the run stops."""
-    workers: int | None = None
-    """Processes that decode pictures; by default none for data in memory, one where the CPU trains, else one per spare
+    workers: int | None = bounded(None, low=0, limit=1024)
+    """Processes that decode images. By default none for data in memory, one if the CPU trains, otherwise one per spare
     core."""
-    synthetic_train: int = 600
-    """Number of training scenes when data is `synthetic`."""
-    synthetic_val: int = 200
-    """Number of test scenes when data is `synthetic`."""
-    synthetic_size: int = 160
-    """Side in pixels of the synthetic scenes."""
+    synthetic_train: int = bounded(600, low=1, limit=10**8)
+    """Number of training images if data is `synthetic`."""
+    synthetic_val: int = bounded(200, low=1, limit=10**8)
+    """Number of test images if data is `synthetic`."""
+    synthetic_size: int = bounded(160, low=32, limit=4096, unit="pixels")
+    """Side of the synthetic images in pixels."""
+
+    def check(self) -> None:
+        longest = max(self.test_side, *self.short_sides)
+        require(
+            self.max_side >= longest, "max_side", f"at least the longest short side, {longest}, not {self.max_side}"
+        )
 
 
-@dataclass
-class DetectorConfig:
-    """The detector around the backbone."""
+@dataclass(frozen=True)
+class DetectorConfig(Settings):
+    """The detector on top of the backbone."""
 
     kind: Literal["c4", "fpn"] = "c4"
-    """c4: Faster R-CNN; proposals from stage 3, stage 4 and one more norm as the box head. fpn: a pyramid of all
-    stages; Mask R-CNN where the data has masks."""
+    """c4: Faster R-CNN with proposals from stage 3; stage 4 and one more norm are the box head. fpn: a feature pyramid
+    of all stages; Mask R-CNN if the data has masks."""
     masks: bool | None = None
     """Whether fpn also learns masks; by default if the data has them."""
-    anchors: tuple[int, ...] = (32, 64, 128, 256, 512)
-    """Sides in pixels of the anchors. c4 has all of them at every place, fpn one per level (five). Objects much smaller
-    than the smallest are not found."""
-    roi_side: int = 14
-    """Pixels that a proposal is cut to before stage 4 halves them; c4 only. Small backbones on small images want 8."""
-    channels: int = 256
-    """Of the pyramid and its mask head; fpn only."""
-    head_width: int = 1024
-    """Of the two layers of the box head; fpn only."""
-    proposals: int = 2000
-    """Boxes proposed for each training image, after suppression; half as many in tests."""
-    rois: int = 512
-    """Of those, the ones that the box head learns from. Fewer are faster."""
-    min_score: float = 0.05
-    """Detections below are dropped."""
-    nms: float = 0.5
-    """Of two detections of a class that overlap more (IoU), the better is kept."""
-    max_detections: int = 100
-    """Kept per image."""
+    anchors: tuple[int, ...] = each((32, 64, 128, 256, 512), low=1, limit=MAX_SIDE, unit="pixels")
+    """Sides of the anchor boxes in pixels. c4 uses all of them at every position, fpn one per level (five). Objects
+    much smaller than the smallest anchor are not found."""
+    roi_side: int = bounded(14, low=2, limit=256)
+    """Side in pixels to which a proposal is resampled before stage 4 halves it; c4 only. Use 8 for small backbones on
+    small images."""
+    channels: int = bounded(256, low=2, limit=16_384)
+    """Channels of the pyramid and of its mask head; fpn only."""
+    head_width: int = bounded(1024, low=2, limit=65_536)
+    """Width of the two layers of the box head; fpn only."""
+    proposals: int = bounded(2000, low=2, limit=100_000)
+    """Proposals per training image after non-maximum suppression; half as many in tests."""
+    rois: int = bounded(512, low=2, limit=100_000)
+    """Number of proposals that the box head is trained on. Fewer are faster."""
+    min_score: float = bounded(0.05, low=0, below=1)
+    """Detections with a lower score are dropped."""
+    nms: float = bounded(0.5, above=0, high=1)
+    """Of two detections of a class that overlap more than this (IoU), only the better one is kept."""
+    max_detections: int = bounded(100, low=2, limit=100_000)
+    """Largest number of detections per image."""
+
+    def check(self) -> None:
+        if self.kind == "fpn":
+            require(
+                len(self.anchors) == 5, "anchors", f"one for each of the five levels of an fpn, not {len(self.anchors)}"
+            )
+        else:
+            require(not self.masks, "masks", "needs --detector.kind fpn")
 
 
-@dataclass
-class DetectScheduleConfig:
-    """SGD with a stepped learning rate, counted in iterations."""
+@dataclass(frozen=True)
+class DetectScheduleConfig(Settings):
+    """SGD with a stepped learning rate; the schedule counts iterations."""
 
-    iterations: int = 24_000
-    """Steps of the whole run (VOC 07+12: 24 000; COCO 1×: 90 000)."""
-    lr_per_16: float = 0.02
-    """Learning rate for a batch of 16 images; scaled linearly with the batch. Halve it if the loss diverges."""
-    warmup: int = 100
+    iterations: int = bounded(24_000, above=0, limit=_MAX_ITERATIONS)
+    """Number of training steps (VOC 07+12: 24 000; COCO 1×: 90 000)."""
+    lr_per_16: float = bounded(0.02, above=0, limit=MAX_LR)
+    """Learning rate for a batch of 16 images; scaled linearly with the batch size. Halve it if the loss diverges."""
+    warmup: int = bounded(100, low=0, limit=_MAX_ITERATIONS)
     """Iterations over which the learning rate rises linearly from 0."""
-    milestones: tuple[float, ...] = (3 / 4, 11 / 12)
+    milestones: tuple[float, ...] = each((3 / 4, 11 / 12), above=0, below=1, empty=True)
     """Shares of the run after which the learning rate is multiplied by 0.1: 18 000 and 22 000 of 24 000."""
-    momentum: float = 0.9
-    """SGD momentum."""
-    weight_decay: float = 1e-4
+    momentum: float = bounded(0.9, low=0, below=1)
+    """Momentum of SGD."""
+    weight_decay: float = bounded(1e-4, low=0, limit=1e3)
     """Weight decay."""
-    report_every: int = 500
-    """Iterations between two lines of metrics; also the rhythm of checkpoints."""
+    report_every: int = bounded(500, above=0, limit=_MAX_ITERATIONS)
+    """Iterations between two records of metrics; checkpoints count in these intervals, too."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class DetectConfig(RunConfig):
-    """Everything `csml detect` needs to know."""
+    """Settings of `csml detect`."""
 
     weights: str | None = None
-    """The backbone to start from: a run directory or a weight file, ours or another trainer's, or `random` for one of
-    model.backbone without training; --weights may be left out."""
+    """Backbone to start from: a run directory or a weight file, from csml or another trainer, or `random` for a
+    randomly initialised model.backbone. The word --weights may be omitted."""
     data: str = "synthetic"
-    """A folder with annotations as VOC or COCO has them, or synthetic."""
+    """A folder with VOC or COCO annotations, or synthetic."""
     format: Literal["auto", "voc", "coco"] = "auto"
-    """Of the annotations in --data. voc: JPEGImages, Annotations and ImageSets/Main, of one year or of several;
-    coco: JSON files. auto: whichever is there."""
+    """Format of the annotations. voc: JPEGImages, Annotations and ImageSets/Main, for one year or several; coco: JSON
+    files. auto: detect it."""
     train: tuple[str, ...] = ()
-    """What to learn from. voc: a list such as VOC2007/trainval, or several, '["VOC2007/train", "VOC2012/val"]'; by
-    default trainval of all years, else train. coco: a JSON file below --data; by default
+    """Images to train on. voc: a list such as VOC2007/trainval, or several, '["VOC2007/train", "VOC2012/val"]'; by
+    default trainval of all years, otherwise train. coco: a JSON file below --data; by default
     annotations/instances_train*.json."""
     test: tuple[str, ...] = ()
-    """What to test on, likewise; by default test of the first year that has it, else val;
+    """Images to test on, in the same way. By default test of the first year that has it, otherwise val; for coco
     annotations/instances_val*.json."""
-    batch_size: int = 16
+    batch_size: int = bounded(16, low=1, limit=MAX_BATCH)
     """Images per step."""
     voc_points: Literal["11", "all"] = "11"
-    """VOC's AP from precision at 11 recalls (VOC 2007, what papers report), or the area under all of the curve."""
-    model: BackboneConfig = field(default_factory=BackboneConfig)
-    scenes: ScenesConfig = field(default_factory=ScenesConfig)
-    detector: DetectorConfig = field(default_factory=DetectorConfig)
-    schedule: DetectScheduleConfig = field(default_factory=DetectScheduleConfig)
+    """How VOC's AP is computed: from the precision at 11 recalls (VOC 2007, as papers report it), or as the area under
+    the whole curve."""
+    model: BackboneConfig = BackboneConfig()
+    scenes: ScenesConfig = ScenesConfig()
+    detector: DetectorConfig = DetectorConfig()
+    schedule: DetectScheduleConfig = DetectScheduleConfig()
+
+    def check(self) -> None:
+        small = min(self.scenes.short_sides) < 64
+        require(self.batch_size > 1 or not small, "batch_size", "at least 2 for images below 64 pixels, not 1")
+        require(not self.hardware.compile, "hardware.compile", "detectors cannot be compiled; leave it out")
+        named = self.format != "auto" or self.train or self.test
+        require(
+            self.data != "synthetic" or not named,
+            "data",
+            "synthetic scenes have no format and no lists; give a folder with annotations",
+        )

@@ -1,55 +1,62 @@
-"""Settings of the protocols."""
+"""Settings of the evaluation protocols: `csml knn` and `csml linear`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from csml.config.schema import HardwareConfig, ImagesConfig
+from csml.config.fields import Settings, bounded, each, interval, subset
+from csml.config.images import ImagesConfig
+from csml.config.network import STAGES
+from csml.config.optimizer import MAX_EPOCHS, MAX_LR
+from csml.config.run import MAX_BATCH, SEEDS, CheckpointConfig, HardwareConfig, MonitorConfig
 
 
-@dataclass
-class KnnConfig:
+@dataclass(frozen=True)
+class KnnConfig(Settings):
     """Settings of `csml knn`."""
 
     data: str = "synthetic"
-    """Labelled images; by default those of the run."""
-    k: tuple[int, ...] = (20, 200)
+    """Labelled images; by default the data of the run."""
+    k: tuple[int, ...] = each((20, 200), low=1, limit=10**6)
     """Numbers of neighbours that vote."""
-    temperature: float = 0.07
-    """A neighbour weighs exp(cosine / temperature)."""
-    stage: int = 4
+    temperature: float = bounded(0.07, above=0, limit=1e3)
+    """Temperature of the vote: a neighbour has the weight exp(cosine / temperature)."""
+    stage: int = bounded(4, low=STAGES[0], high=STAGES[-1])
     """Stage whose pooled features are compared."""
     output: str | None = None
-    """Result file; by default RUN/knn.json, or knn.json beside a weight file."""
-    images: ImagesConfig = field(default_factory=ImagesConfig)
-    hardware: HardwareConfig = field(default_factory=HardwareConfig)
+    """Result file; by default RUN/knn.json, or knn.json next to a weight file."""
+    images: ImagesConfig = ImagesConfig()
+    hardware: HardwareConfig = HardwareConfig()
 
 
-@dataclass
-class LinearConfig:
+@dataclass(frozen=True)
+class LinearConfig(Settings):
     """Settings of `csml linear`."""
 
     data: str = "synthetic"
-    """Labelled images; by default those of the run."""
-    stages: tuple[int, ...] = (4,)
-    """Stages whose pooled features are judged, each by a classifier of its own."""
+    """Labelled images; by default the data of the run."""
+    stages: tuple[int, ...] = subset((4,), STAGES)
+    """Stages whose pooled features are evaluated, each with a classifier of its own."""
     augment: bool = True
-    """Random crops and flips, the full protocol. Off: features of centre crops, computed once; far faster."""
-    epochs: int = 100
+    """Train on random crops and flips, the full protocol. If off: on features of centre crops, which are computed once;
+    much faster."""
+    epochs: int = bounded(100, low=1, limit=MAX_EPOCHS)
     """Passes over the training set."""
-    batch_size: int = 256
+    batch_size: int = bounded(256, low=1, limit=MAX_BATCH)
     """Images per step."""
-    lr: float = 30.0
-    """Learning rate. If the accuracy jumps about, lower it: features of small networks want 0.3."""
-    milestones: tuple[int, ...] = (60, 80)
-    """Epochs at which the learning rate is multiplied by 0.1."""
-    momentum: float = 0.9
-    """SGD momentum."""
-    weight_decay: float = 0.0
+    lr: float = bounded(30.0, above=0, limit=MAX_LR)
+    """Learning rate. Lower it if the accuracy fluctuates; 0.3 suits the features of small networks."""
+    milestones: tuple[int, ...] = each((60, 80), low=1, limit=MAX_EPOCHS, empty=True)
+    """Epochs after which the learning rate is multiplied by 0.1."""
+    momentum: float = bounded(0.9, low=0, below=1)
+    """Momentum of SGD."""
+    weight_decay: float = bounded(0.0, low=0, limit=1e3)
     """Weight decay."""
-    crop_scale: tuple[float, float] = (0.08, 1.0)
-    """Share of the area that a random crop keeps."""
-    seed: int = 0
-    """Of the classifier's initialisation and of the crops."""
+    crop_scale: tuple[float, float] = interval((0.08, 1.0), above=0, high=1)
+    """Share of the image area that a random crop keeps."""
+    seed: int = bounded(0, low=0, limit=SEEDS - 1)
+    """Random seed of the initial classifiers and of the crops."""
     output: str | None = None
-    """Result file; by default RUN/linear.json, or linear.json beside a weight file."""
-    images: ImagesConfig = field(default_factory=ImagesConfig)
-    hardware: HardwareConfig = field(default_factory=HardwareConfig)
+    """Result file; by default RUN/linear.json, or linear.json next to a weight file."""
+    images: ImagesConfig = ImagesConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    monitor: MonitorConfig = MonitorConfig()
+    hardware: HardwareConfig = HardwareConfig()

@@ -1,4 +1,4 @@
-"""Any image file to upright 8-bit RGB."""
+"""Decoding of any image file to upright 8-bit RGB."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ from PIL import Image, ImageOps
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"})
 
 _ORIENTATION, _QUARTER_TURNS = 0x0112, (5, 6, 7, 8)
-"""EXIF's tag, and its values that swap height and width."""
+"""The EXIF tag of the orientation, and its values that swap height and width."""
 
 
 class DecodeError(Exception):
-    """A file is not a picture that can be read."""
+    """A file cannot be read as an image."""
 
 
 class Picture:
-    """A file that was opened, whatever its name says its format is, but not decoded yet.
+    """An image file that is opened but not decoded yet. The format is detected from the content, not from the name.
 
     Args:
-        path: of the file.
-        upright: turned as its EXIF tag says; else as it is stored.
+        path: the file.
+        upright: rotate as the EXIF tag says; else leave the image as it is stored.
 
     Raises:
-        DecodeError: the file is missing or no picture, or suspiciously large.
+        DecodeError: the file is missing, is not an image, or is suspiciously large.
     """
 
     def __init__(self, path: str | Path | BytesIO, upright: bool = True) -> None:
@@ -46,14 +46,14 @@ class Picture:
         self._image.close()
 
     def rgb(self, shrink: int = 1) -> Image.Image:
-        """Decode to an RGB picture, and close the file.
+        """Decode to an RGB image and close the file.
 
         Args:
-            shrink: a JPEG may come out up to this many times smaller, which is faster; the size of what is returned
-                tells by how much it was.
+            shrink: a JPEG may be decoded up to this many times smaller, which is faster. The size of the returned image
+                shows by how much it was shrunk.
 
         Raises:
-            DecodeError: the file is broken or cut short.
+            DecodeError: the file is damaged or truncated.
         """
         with self._as_decode_error(), self._image as image:
             if shrink > 1:
@@ -68,12 +68,12 @@ class Picture:
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("error", Image.DecompressionBombWarning)
                 yield
-        except Exception as error:  # damaged files raise whatever their decoder stumbles over
+        except Exception as error:  # decoders raise all kinds of exceptions on damaged files
             raise DecodeError(f"{self.path}: {error or type(error).__name__}") from error
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any Pillow mode to RGB: deep grey is scaled, not cut off; transparency is laid on white."""
+    """Convert any Pillow mode to RGB: 16-bit grey is scaled, not clipped; transparency becomes white."""
     if image.mode == "RGB":
         return image
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
@@ -87,7 +87,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 def _from_deep_grey(image: Image.Image) -> Image.Image:
     values = np.asarray(image, dtype=np.float64)
-    if image.mode == "F":  # no fixed range: stretch what is there
+    if image.mode == "F":  # no fixed range: scale to the range of the values
         finite = np.nan_to_num(values, posinf=0.0, neginf=0.0)
         low, high = finite.min(), finite.max()
         scaled = (finite - low) * (255 / (high - low) if high > low else 0.0)

@@ -1,4 +1,4 @@
-"""Files that do not decode: named, counted, tolerated up to a share."""
+"""Images that cannot be read: logged, counted, and tolerated up to a share of the data set."""
 
 import logging
 from collections.abc import Iterable
@@ -15,18 +15,18 @@ class Failures:
 
     Args:
         images: the data set.
-        tolerated: share of its images that may fail.
+        tolerated: share of the images that may fail.
+        option: the option that raises this share, for the message.
     """
 
-    def __init__(self, images: Images, tolerated: float) -> None:
+    def __init__(self, images: Images, tolerated: float, option: str = "--images.max_failed") -> None:
         self.images = images
         self.tolerated = tolerated
         self.ids: set[int] = set()
-        self.option = "--images.max_failed"
-        """with which more are tolerated"""
+        self.option = option
 
     def add(self, ids: Iterable[int]) -> None:
-        """Name each new one in the log, with the reason; stop when there are too many."""
+        """Log each new id with the reason; raise a CsmlError if there are too many."""
         for id in ids:
             if id not in self.ids:
                 self.ids.add(id)
@@ -38,7 +38,7 @@ class Failures:
             )
 
     def _reason(self, id: int) -> str:
-        """Decode once more to hear what is wrong: rare, and cheaper than carrying messages through every batch."""
+        """Decode the image again to get the error: rare, and cheaper than sending messages with every batch."""
         try:
             self.images.read(id)
         except DecodeError as error:

@@ -1,4 +1,4 @@
-"""N images with ids 0 … N − 1: in one uint8 array, or as files in a folder. Both cut batches of crops by id."""
+"""N images with ids 0 … N − 1, in one uint8 array or as files; both cut batches of crops by id."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -13,48 +13,52 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from csml.data.cache import cache_key
 from csml.data.decode import DecodeError, Picture
 from csml.data.index import FolderIndex
-from csml.views.crop import crop_resize
+from csml.files import cache_key
+from csml.pixels import crop_resize
 
 UNLABELED = -1
 _OPEN_AT_ONCE = 64
-"""Files open at the same time in one process."""
+"""Number of files that one process opens at a time."""
 
 BoxMaker = Callable[[slice, Tensor], Tensor]
-"""Some rows of the batch and their sizes `(b, 2)` (height, width) → boxes `(b, 4)` (top, left, height, width)."""
+"""(rows of the batch, image sizes `(b, 2)` (height, width)) → boxes `(b, 4)` (top, left, height, width)."""
 
 
 class Images(Protocol):
-    """Random access by id."""
+    """A data set with random access by id."""
 
     labels: np.ndarray
-    """int64 `(N,)`, UNLABELED where unknown"""
+    """int64 `(N,)`, UNLABELED if unknown"""
     classes: tuple[str, ...]
 
     def __len__(self) -> int: ...
 
     def name(self, id: int) -> str:
-        """What a person would call the image: its path, or data set and number."""
+        """A name for people: the path, or data set and number."""
 
     def fingerprint(self) -> str:
-        """Changes when an id would mean another image."""
+        """A hash that changes when an id refers to another image."""
 
     def read(self, id: int) -> Image.Image:
-        """The whole picture in RGB; DecodeError if it cannot be read."""
+        """The whole image in RGB; raises DecodeError if it cannot be read."""
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
-        """Decode each of B images once and take several crops of it.
+        """Decode each of B images once and cut several crops from it.
+
+        Args:
+            ids: `(B,)`.
+            cuts: for each crop, its boxes and the size to which they are resized.
 
         Returns:
-            For each (boxes, size) uint8 `(B, 3, size, size)`, and `(B,)` bool: False where an image could not be
-            read and its crops are black.
+            For each of `cuts` uint8 `(B, 3, size, size)`; and bool `(B,)`, False if an image could not be read, in
+            which case its crops are black.
         """
 
 
 class ArrayImages:
-    """Images of one size that live in memory, or memory-mapped, as one array."""
+    """Images of equal size in one array, in memory or memory-mapped."""
 
     def __init__(self, pixels: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], title: str) -> None:
         self.pixels = pixels  # uint8 (N, H, W, 3)
@@ -82,7 +86,7 @@ class ArrayImages:
 
 
 class FileImages(ABC):
-    """Images as files, decoded when they are asked for."""
+    """Images in files, decoded on access."""
 
     labels: np.ndarray
     classes: tuple[str, ...]
@@ -98,10 +102,10 @@ class FileImages(ABC):
 
     @abstractmethod
     def source(self, id: int) -> Path | BytesIO:
-        """What is decoded: a file, or what is in one."""
+        """The file to decode, or its content."""
 
     def open(self, id: int) -> Picture:
-        """Not decoded yet; DecodeError if it is no picture."""
+        """Open the file without decoding it; raises DecodeError if it is not an image."""
         return Picture(self.source(id))
 
     def read(self, id: int) -> Image.Image:
@@ -119,9 +123,9 @@ class FileImages(ABC):
                 if picture is None:
                     continue
                 with suppress(DecodeError):
-                    parts = cut_picture(picture, boxes[row], [size for _, size in cuts])
-                    for crop, part in zip(crops, parts, strict=True):
-                        crop[start + row] = np.asarray(part)
+                    pieces = cut_picture(picture, boxes[row], [size for _, size in cuts])
+                    for crop, piece in zip(crops, pieces, strict=True):
+                        crop[start + row] = np.asarray(piece)
                     good[start + row] = True
         return [torch.from_numpy(crop).permute(0, 3, 1, 2).contiguous() for crop in crops], good
 
@@ -133,7 +137,7 @@ class FileImages(ABC):
 
 
 class FolderImages(FileImages):
-    """All images below a folder."""
+    """All images in a folder and its subfolders."""
 
     def __init__(self, index: FolderIndex, labels: np.ndarray | None = None, classes: tuple[str, ...] = ()) -> None:
         self.index = index
@@ -159,7 +163,7 @@ class FolderImages(FileImages):
 
 
 class ListedImages(FileImages):
-    """Single files, in the order they were given."""
+    """Individual files, in the given order."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
@@ -183,21 +187,21 @@ class ListedImages(FileImages):
 
 
 def cut_picture(picture: Picture, boxes: np.ndarray, sizes: Sequence[int]) -> list[Image.Image]:
-    """Decode a file once, not larger than needed, and cut its boxes `(V, 4)`, each resized to its size."""
-    # At least twice what is asked for, the rule of Pillow's thumbnails: what is left to the filter hides the shortcut.
+    """Decode a file once, no larger than needed, cut its boxes `(V, 4)` and resize each to its size."""
+    # Decode at least twice as large as needed, as Pillow's thumbnails do: the resize filter then hides the shortcut.
     shrink = min(min(box[2], box[3]) // (2 * size) for box, size in zip(boxes, sizes, strict=True))
     decoded = picture.rgb(int(shrink))
     if decoded.width != picture.width:
         boxes = np.round(boxes * (decoded.width / picture.width)).astype(np.int64)
-    parts = []
+    pieces = []
     for (top, left, height, width), size in zip(boxes.tolist(), sizes, strict=True):
-        part = decoded.crop((left, top, left + width, top + height))
-        parts.append(part.resize((size, size), Image.Resampling.BILINEAR))
-    return parts
+        piece = decoded.crop((left, top, left + width, top + height))
+        pieces.append(piece.resize((size, size), Image.Resampling.BILINEAR))
+    return pieces
 
 
 class Subset:
-    """Some of another's images, renumbered from 0; with labels of their own where those are given."""
+    """Some images of another data set, renumbered from 0, with other labels and classes if they are given."""
 
     def __init__(
         self,
@@ -228,7 +232,7 @@ class Subset:
 
 
 def source_of(images: Images) -> Images:
-    """What a subset, or a subset of one, was taken from."""
+    """The data set from which a subset, or a subset of a subset, was taken."""
     while isinstance(images, Subset):
         images = images.images
     return images

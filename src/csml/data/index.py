@@ -1,7 +1,7 @@
-"""The index of a folder: all image paths as two arrays, cached, checked for changes, shared by all workers.
+"""The index of a folder: all image paths in two arrays, cached, checked for changes, and shared by all workers.
 
-A million Python strings cost 100 MB in every worker that touches them; one byte buffer and one offset array, memory-
-mapped from the cache, cost their size once.
+A million Python strings take 100 MB in every worker that touches them. One byte buffer and one offset array, memory-
+mapped from the cache, are in memory once.
 """
 
 import os
@@ -11,27 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from csml.data.cache import atomic_write, cache_dir, cache_key, save_array
 from csml.data.decode import EXTENSIONS
 from csml.errors import CsmlError
+from csml.files import atomic_write, cache_dir, cache_key, save_array
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class FolderIndex:
-    """Relative paths of N images, sorted: an image's id is its place in this order, on every machine."""
+    """Relative paths of N images, sorted. An image's id is its place in this order, the same on every machine."""
 
     root: Path
     store: Path
-    """the cache folder the arrays are mapped from"""
+    """the cache folder with the arrays"""
     buffer: np.ndarray
-    """uint8, the UTF-8 paths one after the other"""
+    """uint8, the concatenated UTF-8 paths"""
     offsets: np.ndarray
-    """int64 `(N + 1,)`, where each path starts"""
+    """int64 `(N + 1,)`, the start of each path"""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_index, (self.root, self.store)  # a worker maps the same file instead of getting a copy
+        return _open_index, (self.root, self.store)  # a worker maps the same files instead of receiving a copy
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -45,7 +45,7 @@ class FolderIndex:
 
 
 def index_folder(root: Path) -> FolderIndex:
-    """Find all images below `root`; links to folders are followed once, hidden files and folders are passed over."""
+    """Find all images below `root`. Links to folders are followed once; hidden files and folders are skipped."""
     root = root.resolve()
     store = cache_dir() / "folders" / cache_key(_FORMAT, str(root), sorted(EXTENSIONS))
     if not _unchanged(root, store):
@@ -60,7 +60,8 @@ def _open_index(root: Path, store: Path) -> FolderIndex:
 
 
 def _unchanged(root: Path, store: Path) -> bool:
-    """Adding, removing or renaming a file changes its folder's time: only folders need to be looked at."""
+    """Whether the cached index is up to date. Adding, removing or renaming a file changes the time of its folder, so
+    only folders are checked."""
     try:
         with np.load(store / "folders.npz") as seen:
             folders, times = seen["folders"], seen["times"]
@@ -84,7 +85,7 @@ def _write_index(root: Path, store: Path) -> None:
         place = os.path.join(top, folder) if folder else top
         try:
             status = os.stat(place)
-            if (status.st_dev, status.st_ino) in visited:  # a link back up would never end
+            if (status.st_dev, status.st_ino) in visited:  # a link to a parent would loop forever
                 continue
             visited.add((status.st_dev, status.st_ino))
             entries = list(os.scandir(place))
@@ -105,6 +106,6 @@ def _write_index(root: Path, store: Path) -> None:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     save_array(store / "paths.npy", np.frombuffer(b"".join(paths), dtype=np.uint8))
     save_array(store / "offsets.npy", offsets)
-    # Written last: while it is missing or old, the index is made again.
+    # Written last: while this file is missing or outdated, the index is created again.
     with atomic_write(store / "folders.npz") as temporary, temporary.open("wb") as file:
         np.savez(file, folders=np.array(folders, dtype=np.bytes_), times=np.array(times, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Labels as people have them: class folders, a table that names a few files, a list of names, a fraction of a class."""
+"""Which images have which label: from class folders, a table, a list of names, or a fraction of each class."""
 
 import csv
 import difflib
@@ -10,45 +10,46 @@ from pathlib import Path
 
 import numpy as np
 
+from csml.data.concat import ConcatImages
 from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
-from csml.data.joined import Joined
 from csml.data.open import DataSplits, hold_out
 from csml.errors import CsmlError, some
+from csml.files import atomic_write
 
 _PATH_COLUMNS = ("path", "file", "filename", "image", "name")
 _LABEL_COLUMNS = ("label", "class", "category")
 _SHOWN = 3
-"""Names that a message tells of many."""
+"""Names that a message shows if there are many."""
 
 
 @dataclass(frozen=True)
 class LabeledData:
-    """What is known about the images of a run."""
+    """The images of a run, with and without labels."""
 
     images: Images
-    """all that may be seen without labels"""
+    """all images, labelled or not"""
     train: Images
-    """the labelled images to learn from"""
+    """labelled images for training"""
     val: Images | None
-    """labelled images to test on, of the same classes"""
+    """labelled images for testing, with the same classes"""
     unlabeled: np.ndarray
-    """ids, in `images`, that carry no label here and are no test images"""
+    """ids in `images` of the images that have no label here and are not test images"""
     notes: tuple[str, ...] = ()
-    """how the labels were understood, and what is odd about them; for the log"""
+    """for the log: how the labels were read, and what is unusual about them"""
 
 
 def choose_labels(
     data: DataSplits, table: str | None, names: str | None, fraction: float | None, holdout: float, seed: int
 ) -> LabeledData:
-    """The labelled part of `data`.
+    """Choose the labelled training and test images of `data`.
 
     Args:
-        data: as opened.
-        table: a CSV or JSON-lines file of path and label; instead of the labels of the folders.
-        names: a file of image names, one a line; only these keep their label.
-        fraction: of each class, at least one image, keeps its label.
-        holdout: share of the table's labels that tests, where the data has no labelled test images.
-        seed: of the choice by fraction and of the held-out share.
+        data: the opened data.
+        table: a CSV or JSON-lines file with path and label, used instead of the class folders.
+        names: a file with one image name per line; only these images keep their label.
+        fraction: share of each class, at least one image, that keeps its label.
+        holdout: share of the table's labels that is used for testing if the data has no labelled test images.
+        seed: of the random choices for `fraction` and `holdout`.
     """
     notes: list[str] = []
     if table is not None:
@@ -56,24 +57,26 @@ def choose_labels(
     elif data.labeled is not None and data.val is not None:
         train, val = data.labeled, data.val
     else:
-        raise CsmlError("data: there are no labels; give class folders, or --labels FILE with path and label of some")
+        raise CsmlError(
+            "data: there are no labels; give class folders, or --labels FILE with path and label of some images"
+        )
     if names is not None:
         train = _named(train, val, Path(names).expanduser(), notes)
     if fraction is not None:
         chosen = stratified(train.labels, fraction, seed)
         notes.append(f"fraction {fraction:g}: {len(chosen):,} of {len(train):,} labels, seed {seed}")
         train = Subset(train, chosen)
-    _look_over(train, val, notes)
+    _check_classes(train, val, notes)
     return LabeledData(data.train, train, val, _unlabeled(data.train, train, val), tuple(notes))
 
 
 def _unlabeled(images: Images, train: Images, val: Images | None) -> np.ndarray:
-    known = [ids_in(images, part) for part in (train, val) if part is not None]
+    known = [ids_in(images, split) for split in (train, val) if split is not None]
     return np.setdiff1d(np.arange(len(images)), np.concatenate(known))
 
 
 def stratified(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Ids of a share of each class, rounded, at least one; sorted. The same seed always chooses the same."""
+    """Sorted ids of a random share of each class, rounded, at least one image; the same for the same seed."""
     rng = np.random.default_rng(seed)
     chosen = []
     for label in np.unique(labels[labels != UNLABELED]):
@@ -83,31 +86,35 @@ def stratified(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, np.int64)
 
 
-def ids_in(images: Images, part: Images) -> np.ndarray:
-    """Ids in `images` of those that `part` was taken from, through any number of subsets; empty if from elsewhere."""
-    if isinstance(part, Joined):
-        return np.concatenate([ids_in(images, inner) for inner in part.parts])
-    ids = np.arange(len(part))
-    while part is not images:
-        if not isinstance(part, Subset):
+def ids_in(images: Images, subset: Images) -> np.ndarray:
+    """Ids in `images` of the images of `subset`, through any number of subsets; empty if it comes from elsewhere."""
+    if isinstance(subset, ConcatImages):
+        return np.concatenate([ids_in(images, each) for each in subset.members])
+    ids = np.arange(len(subset))
+    while subset is not images:
+        if not isinstance(subset, Subset):
             return np.empty(0, np.int64)
-        ids, part = part.ids[ids], part.images
+        ids, subset = subset.ids[ids], subset.images
     return ids
 
 
 def read_table(path: Path) -> list[tuple[int, str, str]]:
-    """Line, path and label of every row of a CSV (with or without a header) or of JSON lines."""
-    try:
-        text = path.read_text("utf-8-sig", errors="surrogateescape")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CsmlError(f"labels: {path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    """Line number, path and label of each row of a CSV file (with or without a header) or of JSON lines."""
+    text = _read_text(path, "labels")
     rows = list(_json_rows(path, text) if path.suffix in (".jsonl", ".ndjson", ".json") else _csv_rows(path, text))
     if not rows:
-        raise CsmlError(f"labels: {path} names no image; each line is path,label")
+        raise CsmlError(f"labels: {path} names no image; each line must be path,label")
     for line, name, label in rows:
         if not name or not label:
             raise CsmlError(f"labels: {path}, line {line}: the {'label' if name else 'path'} is empty")
     return rows
+
+
+def _read_text(path: Path, key: str) -> str:
+    try:
+        return path.read_text("utf-8-sig", errors="surrogateescape")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CsmlError(f"{key}: {path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
@@ -145,7 +152,7 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
 
 
 class Names:
-    """Ids by relative path, by a path that leads through the folder, or by file name where it is unique."""
+    """Finds ids by relative path, by a path that contains the data folder, or by a file name that is unique."""
 
     def __init__(self, images: Images) -> None:
         self.by_path = {images.name(id): id for id in range(len(images))}
@@ -159,15 +166,15 @@ class Names:
         name = name.removeprefix("./").replace("\\", "/")
         if name in self.by_path:
             return self.by_path[name]
-        parts = tuple(name.split("/"))
-        for length in range(1, min(len(parts), len(self.root) + 1)):  # photos/a.jpg, /home/me/photos/a.jpg
-            if parts[:length] == self.root[-length:]:
-                return self.by_path.get("/".join(parts[length:]))
-        return self.by_file.get(name) if len(parts) == 1 else None
+        steps = tuple(name.split("/"))
+        for length in range(1, min(len(steps), len(self.root) + 1)):  # photos/a.jpg, or an absolute path
+            if steps[:length] == self.root[-length:]:
+                return self.by_path.get("/".join(steps[length:]))
+        return self.by_file.get(name) if len(steps) == 1 else None
 
 
 def _root(images: Images) -> tuple[str, ...]:
-    """The folder the images lie in, as the parts of its path: ("", "home", "me", "photos")."""
+    """The path of the images' folder, split at slashes: ("", "home", "me", "photos")."""
     source = source_of(images)
     return tuple(str(source.index.root).split("/")) if isinstance(source, FolderImages) else ()
 
@@ -177,17 +184,17 @@ def _from_table(
 ) -> tuple[Images, Images | None]:
     names, known, rows = Names(data.train), data.train.classes, read_table(path)
     if not {label for _, _, label in rows} & set(known):
-        known = ()  # the folders are years, or cameras: not what the table tells apart
+        known = ()  # the folders are not the table's classes, but years or cameras
     chosen: dict[int, tuple[str, int]] = {}
-    strangers, repeated = [], 0
+    missing, repeated = [], 0
     for line, name, label in rows:
         id = names.find(name)
         if known and label not in known:
             close = difflib.get_close_matches(label, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"the folders are {', '.join(known[:_SHOWN])}, …"
-            raise CsmlError(f"labels: {path}, line {line}: the class {label!r} is none of the folders; {hint}")
+            raise CsmlError(f"labels: {path}, line {line}: the class {label!r} is not a folder; {hint}")
         if id is None:
-            strangers.append(name)
+            missing.append(name)
         elif id in chosen and chosen[id][0] != label:
             before, where = chosen[id]
             raise CsmlError(f"labels: {path}, line {line}: {name} is {label!r} here and {before!r} in line {where}")
@@ -195,11 +202,11 @@ def _from_table(
             repeated += id in chosen
             chosen[id] = (label, line)
     if not chosen:
-        raise CsmlError(f"labels: none of the {len(strangers)} files in {path} is there, such as {strangers[0]}")
-    if strangers:
-        notes.append(f"labels: {len(strangers)} files of {path} are not there: {some(strangers, _SHOWN)}")
+        raise CsmlError(f"labels: none of the {len(missing)} files in {path} exists, such as {missing[0]}")
+    if missing:
+        notes.append(f"labels: {len(missing)} files in {path} do not exist: {some(missing, _SHOWN)}")
     if repeated:
-        notes.append(f"labels: {repeated} lines of {path} repeat another")
+        notes.append(f"labels: {repeated} lines in {path} repeat another line")
     classes = known or tuple(sorted({label for label, _ in chosen.values()}))
     ids = np.array(sorted(chosen))
     labels = np.array([classes.index(chosen[id][0]) for id in ids.tolist()])
@@ -208,23 +215,18 @@ def _from_table(
     if known and data.val is not None:
         tested = np.isin(ids, ids_in(data.train, data.val))
         if tested.any():
-            notes.append(f"labels: {tested.sum()} of them are of images that test, and are not learnt from")
+            notes.append(f"labels: {tested.sum()} of them belong to test images and are not used for training")
         return Subset(labeled, np.flatnonzero(~tested)), data.val
     kept, held = hold_out(labels, len(classes), holdout, seed)
     if not len(held):
-        notes.append("labels: too few to hold some out, so nothing is tested; more than one of a class would allow it")
+        notes.append("labels: too few to hold some out, so there is no test; it needs two labels of a class")
         return labeled, None
-    notes.append(f"labels: {len(held)} of them are held out to test on (--holdout {holdout:g})")
+    notes.append(f"labels: {len(held)} of them are held out for testing (--holdout {holdout:g})")
     return Subset(labeled, kept), Subset(labeled, held)
 
 
 def _named(images: Images, val: Images | None, path: Path, notes: list[str]) -> Images:
-    try:
-        wanted = [
-            line.strip() for line in path.read_text("utf-8-sig", errors="surrogateescape").splitlines() if line.strip()
-        ]
-    except (OSError, UnicodeDecodeError) as error:
-        raise CsmlError(f"list: {path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    wanted = [line.strip() for line in _read_text(path, "list").splitlines() if line.strip()]
     names = Names(images)
     found = {name: names.find(name) for name in dict.fromkeys(wanted)}
     ids = sorted({id for id in found.values() if id is not None})
@@ -233,50 +235,64 @@ def _named(images: Images, val: Images | None, path: Path, notes: list[str]) -> 
     tested = {name for name in absent if tests is not None and tests.find(name) is not None}
     missing = [name for name in absent if name not in tested]
     if tested:
-        notes.append(f"list: {len(tested)} images of {path} test, and are not learnt from: {some(tested, _SHOWN)}")
+        notes.append(
+            f"list: {len(tested)} images in {path} are test images, not used for training: {some(tested, _SHOWN)}"
+        )
     if not ids:
         raise CsmlError(
-            f"list: none of the {len(found)} images that {path} names is there to learn from: {some(found, _SHOWN)}"
+            f"list: none of the {len(found)} images in {path} is among the training images: {some(found, _SHOWN)}"
         )
     if missing:
-        notes.append(f"list: {len(missing)} images of {path} are not there: {some(missing, _SHOWN)}")
+        notes.append(f"list: {len(missing)} images in {path} do not exist: {some(missing, _SHOWN)}")
     notes.append(f"{path}: {len(ids):,} of {len(images):,} images keep their label")
     return Subset(images, np.array(ids))
 
 
-def labels_of_run(data: DataSplits, run: Path, classes: tuple[str, ...]) -> LabeledData:
-    """What a fine-tuned run learnt from and tested on, as it wrote it down: labels.csv and tests.csv."""
-    places = [part for part in (data.train, data.labeled, data.val) if part is not None]
-    names = [Names(part) for part in places]
+def labels_of_run(data: DataSplits, labels: Path, tests: Path, classes: tuple[str, ...]) -> LabeledData:
+    """The images that a run trained and tested on, read from the two CSV files it wrote; `tests` need not exist."""
+    splits = [split for split in (data.train, data.labeled, data.val) if split is not None]
+    names = [Names(split) for split in splits]
 
-    def read(file: str) -> Images | None:
-        if not (run / file).exists():
+    def read(file: Path) -> Images | None:
+        if not file.exists():
             return None
         found: dict[int, list[tuple[int, int]]] = {}
-        for _, name, label in read_table(run / file):
-            ids = ((place, known.find(name)) for place, known in enumerate(names))
-            place, id = next(((place, id) for place, id in ids if id is not None), (None, None))
-            if place is None or id is None or label not in classes:
-                raise CsmlError(f"{run / file}: {name} ({label}) is not in the data any more")
-            found.setdefault(place, []).append((id, classes.index(label)))
-        parts = [
-            Subset(places[i], np.array([id for id, _ in rows]), np.array([label for _, label in rows]), classes)
+        for _, name, label in read_table(file):
+            ids = ((number, known.find(name)) for number, known in enumerate(names))
+            number, id = next(((number, id) for number, id in ids if id is not None), (None, None))
+            if number is None or id is None or label not in classes:
+                raise CsmlError(f"{file}: {name} ({label}) is not in the data any more")
+            found.setdefault(number, []).append((id, classes.index(label)))
+        subsets = [
+            Subset(splits[i], np.array([id for id, _ in rows]), np.array([label for _, label in rows]), classes)
             for i, rows in found.items()
         ]
-        return parts[0] if len(parts) == 1 else Joined(parts)
+        return subsets[0] if len(subsets) == 1 else ConcatImages(subsets)
 
-    train, val = read("labels.csv"), read("tests.csv")
+    train, val = read(labels), read(tests)
     if train is None:
-        raise CsmlError(f"{run} is no run of csml finetune: it has no labels.csv")
+        raise CsmlError(f"{labels.parent} is not a run of csml finetune: it has no {labels.name}")
     return LabeledData(data.train, train, val, _unlabeled(data.train, train, val))
 
 
-def _look_over(train: Images, val: Images | None, notes: list[str]) -> None:
+def _check_classes(train: Images, val: Images | None, notes: list[str]) -> None:
     if len(np.unique(train.labels)) < 2:
         only = train.classes[int(train.labels[0])] if len(train) else "none"
-        raise CsmlError(f"labels: at least two classes are needed to tell them apart, found {only}")
+        raise CsmlError(f"labels: a classifier needs at least two classes, found {only}")
     counts = np.bincount(train.labels, minlength=len(train.classes))
     tested = np.bincount(val.labels, minlength=len(train.classes)) if val is not None else np.zeros_like(counts)
     for label in np.flatnonzero(counts == 0):
         rest = f"its {tested[label]} test images count as wrong" if tested[label] else "it is never predicted"
-        notes.append(f"labels: the class {train.classes[label]!r} has no image to learn from; {rest}")
+        notes.append(f"labels: the class {train.classes[label]!r} has no training image; {rest}")
+
+
+def write_labels(path: Path, images: Images) -> None:
+    """Write path and label of every image, as `read_table` reads it."""
+    with (
+        atomic_write(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(["path", "label"])
+        for id, label in enumerate(images.labels.tolist()):
+            writer.writerow([images.name(id), images.classes[label]])

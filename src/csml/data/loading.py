@@ -1,4 +1,4 @@
-"""Batches of uint8 crops, cut where the pixels are decoded: in worker processes for files, in place for arrays."""
+"""Batches of uint8 crops, cut where the images are decoded: in worker processes for files, in this one for arrays."""
 
 import signal
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,27 +7,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from csml.config import HardwareConfig
 from csml.data.images import ArrayImages, BoxMaker, Images, source_of
 from csml.data.sampling import BatchPlan
-from csml.views.crop import center_boxes, random_boxes
-from csml.views.recipe import CropSpec
-from csml.world import Part, cores_each, whole
+from csml.distributed.device import accelerator_of, build_fabric
+from csml.distributed.world import Part, cores_each, whole
+from csml.pixels import CropSpec, center_boxes, random_boxes
 
 
 class CropBatch(NamedTuple):
-    """Crops of B anchors, less those that could not be read."""
+    """Crops of B anchors, without those that could not be read."""
 
     anchors: Tensor
     """`(B,)` ids"""
     neighbors: Tensor
     """`(P, B)` ids"""
     crops: dict[str, Tensor]
-    """uint8 `(B, 3, S, S)` per CropSpec"""
+    """uint8 `(B, 3, S, S)` for each CropSpec"""
     failed: list[int]
-    """ids of files that did not decode"""
+    """ids of images that could not be read"""
     part: Part
     """which rows of the whole batch these are"""
 
@@ -42,20 +44,20 @@ class CenterBatch(NamedTuple):
     ids: Tensor
     """`(B,)`"""
     crops: Tensor
-    """uint8 `(B, 3, S, S)`; black where `good` is False"""
+    """uint8 `(B, 3, S, S)`; black if `good` is False"""
     good: Tensor
-    """`(B,)` bool"""
+    """`(B,)` bool: the image could be read"""
 
 
 def view_batches(
     images: Images, plans: Iterable[BatchPlan], specs: Sequence[CropSpec], workers: int, pin: bool = False
 ) -> Iterator[CropBatch]:
-    """Carry out the plans in order; they are asked for only a few batches ahead."""
+    """Yield the batch of each plan, in order. Plans are requested only a few batches ahead."""
     return iter(loader(_ViewCutter(images, specs), plans, workers, pin))
 
 
 def consecutive(images: Images, batch_size: int) -> list[np.ndarray]:
-    """All ids in their order, so many at a time."""
+    """All ids in order, split into batches."""
     ids = np.arange(len(images))
     return [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
 
@@ -63,12 +65,12 @@ def consecutive(images: Images, batch_size: int) -> list[np.ndarray]:
 def center_batches(
     images: Images, size: int, share: float, batches: Sequence[np.ndarray], workers: int, pin: bool = False
 ) -> Iterator[CenterBatch]:
-    """The images of each batch of ids."""
+    """Yield centre crops of each batch of ids; `share` is the share of the shorter side that a crop keeps."""
     return iter(loader(_CenterCutter(images, size, share), batches, workers, pin))
 
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
-    """What was asked for; else none for arrays, one on a CPU that trains, one per spare core beside a GPU."""
+    """Number of decoding workers: `asked`, else 0 for arrays, 1 if the CPU trains, one per spare core beside a GPU."""
     cores = cores_each()
     if asked is not None:
         return asked
@@ -77,13 +79,19 @@ def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
     return 1 if accelerator == "cpu" else min(16, cores - 1)
 
 
+def fabric_for(images: Images, workers: int | None, hardware: HardwareConfig) -> Fabric:
+    """The fabric to run on, with a core left free for each worker that decodes `images`."""
+    return build_fabric(hardware, worker_count(images, workers, accelerator_of(hardware)))
+
+
 def loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:
+    """A DataLoader that yields `cutter[plan]` for each plan, in order."""
     settings: dict[str, Any] = {"batch_size": None, "num_workers": workers, "pin_memory": pin}
     return DataLoader(cutter, sampler=plans, worker_init_fn=_leave_signals_to_parent, **settings)
 
 
 def _leave_signals_to_parent(worker: int) -> None:
-    """Ctrl-C and a cluster's SIGTERM reach the whole process group; the parent still needs its workers to stop well."""
+    """Ignore Ctrl-C and SIGTERM, which reach the whole process group: the parent needs its workers to stop cleanly."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -107,26 +115,26 @@ class _ViewCutter(Dataset[CropBatch]):
             crops, good = self._cut(anchors, plan.numbers, specs)
             failed = anchors[~good].tolist()
         else:
-            # An image is decoded once for all of its views.
+            # Each image is decoded once for all its views.
             crops, good = self._cut(anchors, plan.numbers, [v for v in specs if self.specs[v].image == 0])
             failed = anchors[~good].tolist()
             for image, ids in enumerate(neighbors, start=1):
-                of_it = [v for v in specs if self.specs[v].image == image]
-                theirs, readable = self._cut(ids, plan.numbers, of_it)
+                views = [v for v in specs if self.specs[v].image == image]
+                neighbor_crops, readable = self._cut(ids, plan.numbers, views)
                 failed += ids[~readable].tolist()
                 lost = np.flatnonzero(~readable & good)
-                if len(lost):  # x_p = x_a where the neighbour cannot be read
-                    own, _ = self._cut(anchors[lost], plan.numbers[:, lost], of_it)
-                    for name, crop in own.items():
-                        theirs[name][lost] = crop
+                if len(lost):  # x_p = x_a if the neighbour cannot be read
+                    anchor_crops, _ = self._cut(anchors[lost], plan.numbers[:, lost], views)
+                    for name, crop in anchor_crops.items():
+                        neighbor_crops[name][lost] = crop
                     ids[lost] = anchors[lost]
-                crops |= theirs
+                crops |= neighbor_crops
             crops = {spec.name: crops[spec.name] for spec in self.specs}
         part, rows = plan.part, np.arange(len(anchors))
         if not good.all():
             if len(anchors) == part.total:
                 rows, part = rows[good], whole(int(good.sum()))
-            else:  # the other processes count on as many rows: repeat a good one, or if there is none keep the black
+            else:  # other processes rely on the number of rows: repeat a good one, or keep black ones if none is good
                 rows = np.where(good, rows, np.argmax(good) if good.any() else rows)
             crops = {name: crop[torch.from_numpy(rows)] for name, crop in crops.items()}
         return CropBatch(torch.from_numpy(anchors[rows]), torch.from_numpy(neighbors[:, rows]), crops, failed, part)

@@ -1,9 +1,9 @@
-"""Image files packed into a few large ones with random access by id: Arrow files, memory-mapped, here or far away.
+"""Image files packed into a few large Arrow files, memory-mapped, with random access by id; local or remote.
 
 PACK/
-  pack.json                 parts (train, val), classes, and of each shard its rows, size and checksum
-  train-names.arrow         path and label of every image of a part
-  train-00000.arrow, …      the files themselves, one after the other
+  pack.json                 splits (train, val), classes, and rows, size and checksum of each shard
+  train-names.arrow         path and label of every image of a split
+  train-00000.arrow, …      the image files
 """
 
 import hashlib
@@ -15,14 +15,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
-import pyarrow as pa
 
-from csml.data.cache import atomic_write, cache_dir, cache_key, checksum
 from csml.data.images import UNLABELED, FileImages, FolderImages
 from csml.errors import CsmlError, reason
+from csml.extras import extra
+from csml.files import atomic_write, cache_dir, cache_key, checksum
 from csml.progress import watched
+
+with extra("pack", "a pack of images"):
+    import fsspec
+    import pyarrow as pa
 
 INDEX = "pack.json"
 _FORMAT = 1
@@ -41,10 +44,10 @@ class Shard:
 
 
 class Pack:
-    """A folder of shards; one that is far away is fetched, shard by shard, when something in it is asked for.
+    """A folder of shards. The shards of a remote pack are downloaded to the cache on first access.
 
     Args:
-        place: a folder, or an address that fsspec understands (s3://…, gs://…, https://…, memory://…).
+        place: a folder, or a URL that fsspec understands (s3://…, gs://…, https://…, memory://…).
     """
 
     def __init__(self, place: str) -> None:
@@ -55,20 +58,20 @@ class Pack:
             with fsspec.open(f"{self.place}/{INDEX}" if self.remote else str(self.local / INDEX), "rb") as file:
                 self.index: dict[str, Any] = json.loads(file.read())
         except FileNotFoundError as error:
-            raise CsmlError(f"data: there is no {INDEX} in {place}; csml pack makes one") from error
-        except Exception as error:  # whatever a store far away may raise
+            raise CsmlError(f"data: there is no {INDEX} in {place}; create a pack with csml pack") from error
+        except Exception as error:  # remote stores raise all kinds of exceptions
             raise CsmlError(f"data: {place}/{INDEX} cannot be read ({reason(error)})") from error
         if self.index.get("format") != _FORMAT:
             raise CsmlError(f"data: {place} is not a pack of this version of csml")
 
-    def shards(self, part: str) -> list[Shard]:
-        return [Shard(**row) for row in self.index["parts"][part]["shards"]]
+    def shards(self, split: str) -> list[Shard]:
+        return [Shard(**row) for row in self.index["parts"][split]["shards"]]
 
-    def names(self, part: str) -> Shard:
-        return Shard(**self.index["parts"][part]["names"])
+    def names(self, split: str) -> Shard:
+        return Shard(**self.index["parts"][split]["names"])
 
     def table(self, shard: Shard, schema: pa.Schema) -> pa.RecordBatch:
-        """The one batch of a shard, memory-mapped and checked once: nothing in it is trusted."""
+        """The single record batch of a shard, memory-mapped and fully validated, since the file is not trusted."""
         path = self._fetched(shard)
         try:
             with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as opened:
@@ -88,32 +91,32 @@ class Pack:
         path = self.local / shard.file
         if self.remote and not path.exists():
             try:
-                with fsspec.open(f"{self.place}/{shard.file}", "rb") as far, atomic_write(path) as temporary:
-                    digest = _copy(far, temporary)
+                with fsspec.open(f"{self.place}/{shard.file}", "rb") as remote, atomic_write(path) as temporary:
+                    digest = _copy(remote, temporary)
                     if digest != shard.checksum:
                         raise CsmlError(f"data: {self.place}/{shard.file} is damaged: its checksum is wrong")
             except CsmlError:
                 raise
             except Exception as error:
-                raise CsmlError(f"data: {self.place}/{shard.file} cannot be fetched ({reason(error)})") from error
+                raise CsmlError(f"data: {self.place}/{shard.file} cannot be downloaded ({reason(error)})") from error
         return path
 
 
 class PackedImages(FileImages):
-    """The images of a part of a pack."""
+    """The images of one split of a pack."""
 
-    def __init__(self, pack: Pack, part: str, unlabeled: bool = False) -> None:
-        self.pack, self.part, self.unlabeled = pack, part, unlabeled
-        self._names = pack.table(pack.names(part), _NAMES)
-        self.shards = pack.shards(part)
+    def __init__(self, pack: Pack, split: str, unlabeled: bool = False) -> None:
+        self.pack, self.split, self.unlabeled = pack, split, unlabeled
+        self._names = pack.table(pack.names(split), _NAMES)
+        self.shards = pack.shards(split)
         self.starts = np.concatenate([[0], np.cumsum([shard.rows for shard in self.shards])])
         self._open_shards: dict[int, pa.RecordBatch] = {}
-        self.classes: tuple[str, ...] = () if unlabeled else tuple(pack.index["parts"][part]["classes"])
+        self.classes: tuple[str, ...] = () if unlabeled else tuple(pack.index["parts"][split]["classes"])
         none = np.full(len(self), UNLABELED, dtype=np.int64)
         self.labels = self._names["label"].to_numpy().copy() if self.classes else none
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedImages, (self.pack, self.part, self.unlabeled)  # a worker maps the same files
+        return PackedImages, (self.pack, self.split, self.unlabeled)  # a worker maps the same files
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -122,8 +125,8 @@ class PackedImages(FileImages):
         return os.fsdecode(self._names["path"][id].as_py())
 
     def fingerprint(self) -> str:
-        """That of the folder it was packed from: a run goes on whichever of the two it is given."""
-        return str(self.pack.index["parts"][self.part]["fingerprint"])
+        """The fingerprint of the packed folder, so that a run can be resumed with either of the two."""
+        return str(self.pack.index["parts"][self.split]["fingerprint"])
 
     def source(self, id: int) -> BytesIO:
         number = int(np.searchsorted(self.starts, id, side="right")) - 1
@@ -132,33 +135,33 @@ class PackedImages(FileImages):
         return BytesIO(self._open_shards[number]["content"][id - int(self.starts[number])].as_buffer())
 
 
-def write_pack(parts: dict[str, FolderImages], target: Path, shard_bytes: int) -> int:
-    """Pack folders of images; returns the bytes written."""
+def write_pack(splits: dict[str, FolderImages], target: Path, shard_bytes: int) -> int:
+    """Pack the images of all splits into `target`; returns the number of bytes written."""
     total = 0
     index: dict[str, Any] = {"format": _FORMAT, "parts": {}}
-    for part, images in parts.items():
+    for split, images in splits.items():
         shards = []
         groups = list(_groups(images, shard_bytes))
-        for number, ids in enumerate(watched(groups, f"packing {part}", total=len(groups))):
-            file = target / f"{part}-{number:05d}.arrow"
+        for number, ids in enumerate(watched(groups, f"packing {split}", total=len(groups))):
+            file = target / f"{split}-{number:05d}.arrow"
             contents = [images.path(id).read_bytes() for id in ids]
             shards.append(_write(file, pa.record_batch([pa.array(contents, pa.large_binary())], schema=_FILES)))
             total += shards[-1].size
         paths = [os.fsencode(images.name(id)) for id in range(len(images))]
         names = pa.record_batch([pa.array(paths, pa.binary()), pa.array(images.labels)], schema=_NAMES)
-        index["parts"][part] = {
+        index["parts"][split] = {
             "fingerprint": images.fingerprint(),
             "classes": images.classes,
-            "names": vars(_write(target / f"{part}-names.arrow", names)),
+            "names": vars(_write(target / f"{split}-names.arrow", names)),
             "shards": [vars(shard) for shard in shards],
         }
-    with atomic_write(target / INDEX) as temporary:  # written last: a pack with an index is whole
+    with atomic_write(target / INDEX) as temporary:  # written last: a pack with an index is complete
         temporary.write_text(json.dumps(index, indent=1))
     return total
 
 
 def _groups(images: FolderImages, shard_bytes: int) -> Iterator[list[int]]:
-    """Ids of consecutive images of about so many bytes."""
+    """Yield ids of consecutive images of about `shard_bytes` bytes in total."""
     group: list[int] = []
     size = 0
     for id in range(len(images)):
@@ -178,10 +181,11 @@ def _write(path: Path, batch: pa.RecordBatch) -> Shard:
         return Shard(path.name, batch.num_rows, temporary.stat().st_size, checksum(temporary))
 
 
-def _copy(far: Any, path: Path) -> str:
+def _copy(remote: Any, path: Path) -> str:
+    """Copy an open remote file to `path`; returns its BLAKE2b hash."""
     digest = hashlib.blake2b()
-    with path.open("wb") as near:
-        while block := far.read(2**20):
+    with path.open("wb") as local:
+        while block := remote.read(2**20):
             digest.update(block)
-            near.write(block)
+            local.write(block)
     return digest.hexdigest()

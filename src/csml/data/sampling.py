@@ -1,7 +1,7 @@
-"""Who is in which batch, and with which random numbers: all of it a function of (seed, epoch, step).
+"""The images and random numbers of each batch, as a function of (seed, epoch, step).
 
-Nothing random has a state that must be carried along. A run continues exactly where it stopped by knowing its epoch
-and step, whatever loader workers had prefetched.
+There is no random state to save: a run resumes exactly where it stopped from its epoch and step alone, whatever the
+loader workers had prefetched.
 """
 
 from typing import NamedTuple
@@ -10,45 +10,52 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csml.views.crop import CROP_NUMBERS
-from csml.world import Part, whole
+from csml.distributed.world import Part, whole
+from csml.pixels import CROP_NUMBERS
 
 _SHARPNESS = 0.07
-"""Temperature of drawing by similarity: that of the kNN's votes."""
+"""Temperature for drawing neighbours by similarity; the same as that of kNN votes."""
 
 
 class BatchPlan(NamedTuple):
-    """What the main process decides about a batch; workers only decode and cut."""
+    """The choices that the main process makes for a batch; workers only decode and cut."""
 
     anchors: np.ndarray
     """`(B,)` ids"""
     neighbors: np.ndarray
-    """`(P, B)` ids, the x_p of each anchor"""
+    """`(P, B)` ids, the neighbours x_p of each anchor"""
     numbers: Tensor
-    """`(V, B, CROP_NUMBERS)` uniform, fixing the crops of V views"""
+    """`(V, B, CROP_NUMBERS)` uniform numbers that determine the crops of V views"""
     part: Part
     """which rows of the whole batch these are"""
 
     def only(self, rows: slice, part: Part) -> "BatchPlan":
-        """Some rows of the batch."""
+        """The plan of some rows of the batch."""
         return BatchPlan(self.anchors[rows], self.neighbors[:, rows], self.numbers[:, rows], part)
 
 
 def generator_for(*key: int) -> torch.Generator:
-    """A CPU generator whose stream belongs to `key` alone (its length counts: SeedSequence pads with zeros)."""
+    """A CPU generator with a stream of its own for each `key`.
+
+    The length of the key is hashed too, since SeedSequence pads with zeros.
+    """
     state = np.random.SeedSequence((len(key), *key)).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
 
 
 def epoch_batches(images: int, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Every id once, shuffled, in batches; the last one is shorter, but never a single image BatchNorm cannot take."""
+    """Every id once, shuffled, in batches.
+
+    The last batch may be shorter. If it would be a single image, for which BatchNorm has no statistics, that image
+    joins the batch before.
+    """
     order = torch.randperm(images, generator=generator_for(seed, epoch)).numpy()
     starts = _batch_starts(images, batch_size)
     return [order[start:end] for start, end in zip(starts, [*starts[1:], images], strict=True)]
 
 
 def steps_per_epoch(images: int, batch_size: int) -> int:
-    """The number of batches `epoch_batches` makes."""
+    """The number of batches of `epoch_batches`."""
     return len(_batch_starts(images, batch_size))
 
 
@@ -65,24 +72,30 @@ def plan_batch(
     positives: int = 1,
     similarities: np.ndarray | None = None,
 ) -> BatchPlan:
-    """Draw each anchor's neighbours from its row of Ω `(N, k)`, no place twice, and the numbers of all crops.
+    """Draw the neighbours of each anchor and the random numbers of all crops (docs/method.md#neighbors).
 
-    Uniformly, or with `similarities` `(N, k)` the more similar the likelier.
+    Args:
+        anchors: `(B,)` ids.
+        omega: the neighbour sets Ω of all images `(N, k)`; None: each neighbour is the anchor itself.
+        views: V, crops per anchor.
+        generator: CPU generator of this step.
+        positives: P, neighbours per anchor, drawn from different columns of its row.
+        similarities: `(N, k)`; draw similar neighbours with higher probability. None: draw uniformly.
     """
     neighbors = np.broadcast_to(anchors, (positives, len(anchors)))
     if omega is not None:
         if similarities is None:
             columns = _columns(omega.shape[1], len(anchors), positives, generator)
         else:
-            odds = torch.softmax(torch.from_numpy(similarities[anchors]) / _SHARPNESS, dim=1)  # (B, k)
-            columns = torch.multinomial(odds, positives, generator=generator).T
+            probabilities = torch.softmax(torch.from_numpy(similarities[anchors]) / _SHARPNESS, dim=1)  # (B, k)
+            columns = torch.multinomial(probabilities, positives, generator=generator).T
         neighbors = omega[anchors, columns.numpy()]
     numbers = torch.rand(views, len(anchors), CROP_NUMBERS, generator=generator)
     return BatchPlan(anchors, neighbors, numbers, whole(len(anchors)))
 
 
 def _columns(k: int, anchors: int, positives: int, generator: torch.Generator) -> Tensor:
-    """`(P, B)`: P different numbers below k for each anchor."""
+    """P different random columns below k for each anchor, `(P, B)`."""
     first = torch.randint(k, (1, anchors), generator=generator)
     if positives == 1:
         return first

@@ -1,4 +1,4 @@
-"""The protocols a representation is judged by."""
+"""Features, predictions, detections, and the scores computed from them (docs/method.md#evaluation)."""
 
 from csml.evaluation.features import Features, extract_features
 from csml.evaluation.knn import knn_predict

@@ -1,4 +1,4 @@
-"""What a table says about a classifier."""
+"""Accuracy, confusion matrix and entropy of class predictions."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 def accuracy(scores: Tensor, labels: Tensor, classes: tuple[str, ...]) -> dict[str, Any]:
     """Top-1, top-5 and per-class accuracy of scores `(Q, classes)` against labels `(Q,)`.
 
-    Top-5 is top-n where there are only n < 5 classes; a class without a test image is None.
+    With n < 5 classes, "top5" is the top-n accuracy. A class without test images has None.
     """
     ranked = scores.topk(min(5, len(classes)), dim=1).indices == labels[:, None]  # (Q, 5)
     right = ranked[:, 0].float()
@@ -24,11 +24,11 @@ def accuracy(scores: Tensor, labels: Tensor, classes: tuple[str, ...]) -> dict[s
 
 
 def confusion(scores: Tensor, labels: Tensor, classes: int) -> list[list[int]]:
-    """How many test images of each class (row) were taken for each class (column)."""
+    """Confusion matrix: test images of each true class (row) by predicted class (column)."""
     pairs = labels * classes + scores.argmax(dim=1)  # (Q,)
     return torch.bincount(pairs, minlength=classes * classes).view(classes, classes).tolist()
 
 
 def entropy(probabilities: Tensor) -> Tensor:
-    """`(Q, classes)` → `(Q,)`, in nats: 0 for certainty, log(classes) for none at all."""
+    """Entropy of `(Q, classes)` in nats, `(Q,)`: from 0 (certain) to log(classes) (uniform)."""
     return torch.special.entr(probabilities).sum(dim=1)

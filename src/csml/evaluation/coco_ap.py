@@ -1,4 +1,4 @@
-"""COCO's scores by pycocotools: AP over IoU 0.5 … 0.95, at 0.5 and 0.75, and by size of the object."""
+"""COCO's scores, computed by pycocotools: AP over IoU 0.5 … 0.95, at 0.5 and 0.75, and by object size."""
 
 import contextlib
 import io
@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pycocotools import mask as rle
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
-
 from csml.data.scenes import Scenes
 from csml.data.scenes.repair import compressed
+from csml.extras import extra
+
+with extra("detect", "detection"):
+    from pycocotools import mask as rle
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
 
 _NAMES = ("AP", "AP50", "AP75", "AP_S", "AP_M", "AP_L")
 
@@ -19,18 +21,18 @@ _NAMES = ("AP", "AP50", "AP75", "AP_S", "AP_M", "AP_L")
 def coco_scores(
     scenes: Scenes, results: list[dict[str, Any]], masks: bool, image_ids: list[int | str]
 ) -> dict[str, Any]:
-    """`box` and, with masks, `mask`: scores in percent (None where there is nothing to find), and AP by class.
+    """Scores of boxes (`box`) and, with `masks`, of masks (`mask`): percent, None without objects, and AP by class.
 
     Args:
-        scenes: the truth; where it comes from a COCO file, that is scored against as it is.
-        results: detections in COCO's form.
-        masks: whether they have masks to be scored.
-        image_ids: the images that were looked at.
+        scenes: the ground truth; if it was read from a COCO file, that file is scored against directly.
+        results: detections in COCO's result format.
+        masks: whether the results have masks to score.
+        image_ids: the images that the detector has processed.
     """
     truth = _completed(scenes.truth, scenes) if scenes.truth is not None else _as_coco(scenes)
     scores = {"box": _score(truth, results, "bbox", scenes, image_ids)}
     if masks:
-        # Without boxes, pycocotools takes the size of a detection from its mask, as it does that of an object.
+        # Without boxes, pycocotools takes a detection's area from its mask, as it does for the ground truth.
         only_masks = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
         with_mask = {**truth, "annotations": [row for row in truth["annotations"] if "segmentation" in row]}
         scores["mask"] = _score(with_mask, only_masks, "segm", scenes, image_ids)
@@ -40,7 +42,7 @@ def coco_scores(
 def _score(
     content: dict[str, Any], results: list[dict[str, Any]], kind: str, scenes: Scenes, image_ids: list[int | str]
 ) -> dict[str, Any]:
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints to stdout
         truth = COCO()
         truth.dataset = content
         truth.createIndex()
@@ -50,15 +52,15 @@ def _score(
         else:
             found.dataset = {**content, "annotations": []}
             found.createIndex()
-        judge = COCOeval(truth, found, kind)
-        judge.params.imgIds = sorted(image_ids)
-        judge.params.catIds = list(scenes.category_ids)
-        judge.evaluate()
-        judge.accumulate()
-        judge.summarize()
-    precision = judge.eval["precision"][:, :, :, 0, -1]  # (IoU, recall, class), all sizes, most detections
+        evaluation = COCOeval(truth, found, kind)
+        evaluation.params.imgIds = sorted(image_ids)
+        evaluation.params.catIds = list(scenes.category_ids)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    precision = evaluation.eval["precision"][:, :, :, 0, -1]  # (IoU, recall, class), all sizes, most detections
     by_class = [_percent(values.mean() if (values > -1).all() else -1) for values in precision.transpose(2, 0, 1)]
-    scores: dict[str, Any] = {name: _percent(value) for name, value in zip(_NAMES, judge.stats, strict=False)}
+    scores: dict[str, Any] = {name: _percent(value) for name, value in zip(_NAMES, evaluation.stats, strict=False)}
     return {**scores, "per_class": dict(zip(scenes.classes, by_class, strict=True))}
 
 
@@ -67,7 +69,7 @@ def _percent(value: float) -> float | None:
 
 
 def _completed(file: Path, scenes: Scenes) -> dict[str, Any]:
-    """A COCO file with what pycocotools takes for granted and exporters leave out."""
+    """The content of a COCO file, with the fields that pycocotools requires but some exporters leave out."""
     content: dict[str, Any] = json.loads(file.read_bytes())
     sizes = {id: tuple(size) for id, size in zip(scenes.image_ids, scenes.annotations.sizes.tolist(), strict=True)}
     images = [row for row in content["images"] if row["id"] in sizes]
@@ -90,7 +92,7 @@ def _completed(file: Path, scenes: Scenes) -> dict[str, Any]:
 
 
 def _as_coco(scenes: Scenes) -> dict[str, Any]:
-    """The truth in memory as a COCO file has it."""
+    """Ground truth in memory, in the form of a COCO file."""
     annotations: list[dict[str, Any]] = []
     for id in range(len(scenes)):
         objects = scenes.annotations.objects(id)

@@ -1,4 +1,4 @@
-"""A detector over all scenes, and its detections in COCO's standard form."""
+"""Detections of all scenes, and their conversion to COCO's result format."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -8,39 +8,39 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from csml.config.detection import ScenesConfig
+from csml.config import ScenesConfig
 from csml.data.failures import Failures
 from csml.data.loading import worker_count
 from csml.data.scenes import Scenes
 from csml.data.scenes.annotations import Rle, encode_masks
 from csml.data.scenes.loading import ScenePlan, as_input, plans_in_order, scene_batches
+from csml.distributed.world import world_of
 from csml.models.detectors import Detection, Detector
 from csml.progress import watched
-from csml.world import world_of
 
 _PASTED_AT_ONCE = 8
-"""Masks of the size of the image that are held at the same time."""
+"""Full-size masks that are held in memory at a time."""
 
 
 class Found(NamedTuple):
-    """D objects on an image, best first, in its own pixels."""
+    """The D objects found on an image, best first, in pixels of the original image."""
 
     boxes: np.ndarray
     """float32 `(D, 4)`: x0, y0, x1, y1"""
     labels: np.ndarray
-    """int64 `(D,)` from 0"""
+    """int64 `(D,)`, counted from 0"""
     scores: np.ndarray
     """float32 `(D,)`"""
     masks: list[Rle] | None
-    """None: the detector makes none"""
+    """None if the detector has no mask head"""
 
 
 def detect(
     detector: Detector, scenes: Scenes, config: ScenesConfig, batch_size: int, fabric: Fabric, failures: Failures
 ) -> Iterator[tuple[int, Found]]:
-    """Ids of scenes and what is found on each; none if it cannot be read."""
+    """Yield the id of each scene and what was found on it; scenes that cannot be read are added to `failures`."""
     plans = plans_in_order(len(scenes), batch_size, config.test_side)
-    batches = world_of(fabric).in_turn(plans, partial(_detect, detector, scenes, config, fabric))
+    batches = world_of(fabric).map_in_order(plans, partial(_detect, detector, scenes, config, fabric))
     for failed, found in watched(batches, "detecting", total=len(plans)):
         failures.add(failed)
         yield from found
@@ -61,27 +61,28 @@ def _detect(
             continue
         images, _ = as_input(batch, fabric.device)
         with fabric.autocast():
-            detections, seen, _ = detector.look(images)
-        looked = zip(batch.ids, detections, seen, batch.sizes, strict=True)
-        yield batch.failed, [(id, _placed(detector, found, before, size)) for id, found, before, size in looked]
+            detections, resized_sizes, _ = detector.run_network(images)
+        rows = zip(batch.ids, detections, resized_sizes, batch.sizes, strict=True)
+        yield batch.failed, [(id, _found(detector, found, resized, size)) for id, found, resized, size in rows]
     detector.train(was_training)
 
 
-def _placed(detector: Detector, detection: Detection, seen: tuple[int, int], size: tuple[int, int]) -> Found:
-    """Masks of a large image are pasted a few at a time, and kept compressed."""
-    placed: list[Detection] = []
+def _found(detector: Detector, detection: Detection, resized: tuple[int, int], size: tuple[int, int]) -> Found:
+    """Rescale a detection to the original image; masks are pasted a few at a time and kept compressed."""
+    chunks: list[Detection] = []
     codes: list[Rle] = []
     for start in range(0, max(1, len(detection["scores"])), _PASTED_AT_ONCE):
-        part = {key: value[start : start + _PASTED_AT_ONCE] for key, value in detection.items()}
-        placed.append({key: value.cpu() for key, value in detector.placed(part, seen, size).items()})
-        masks = placed[-1].pop("masks", None)
+        chunk = {key: value[start : start + _PASTED_AT_ONCE] for key, value in detection.items()}
+        chunks.append({key: value.cpu() for key, value in detector.rescale(chunk, resized, size).items()})
+        masks = chunks[-1].pop("masks", None)
         codes += [] if masks is None or not len(masks) else encode_masks((masks[:, 0] > 0.5).numpy())
-    boxes, labels, scores = (torch.cat([part[key] for part in placed]).numpy() for key in ("boxes", "labels", "scores"))
+    boxes, labels, scores = (torch.cat([c[key] for c in chunks]).numpy() for key in ("boxes", "labels", "scores"))
     return Found(boxes, labels - 1, scores, codes if "masks" in detection else None)
 
 
 def as_results(scenes: Scenes, id: int, found: Found) -> list[dict[str, Any]]:
-    """COCO's result format: image_id, category_id, bbox (x, y, width, height), score, and segmentation with masks."""
+    """One scene's detections in COCO's result format: image_id, category_id, bbox (x, y, width, height), score and,
+    with masks, segmentation."""
     boxes = found.boxes.astype(np.float64)  # (D, 4)
     boxes = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1).round(3)
     results: list[dict[str, Any]] = [

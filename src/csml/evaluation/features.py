@@ -1,4 +1,4 @@
-"""Pooled features of every image of a data set: eval mode, centre crop, no augmentation."""
+"""Pooled features of every image of a data set, in eval mode and without augmentation (docs/method.md#evaluation)."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,36 +11,36 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torchvision.models.resnet import ResNet
 
-from csml.config.schema import ImagesConfig
+from csml.config import ImagesConfig
 from csml.data.failures import Failures
 from csml.data.images import Images, Subset
 from csml.data.loading import center_batches, consecutive, worker_count
+from csml.distributed.world import world_of
 from csml.models.backbones import FeatureNet, stage_channels
+from csml.pixels import normalize
 from csml.progress import watched
-from csml.views.augment import normalize
-from csml.world import world_of
 
 
 class Features(NamedTuple):
-    """Features of N consecutive images, as a rule all there are, in the order of their ids."""
+    """Features of N consecutive images, in the order of their ids: all images, or one process's share."""
 
     by_stage: dict[int, Tensor]
-    """`(N, C)` per stage, float32, or L2-normalised float16; zeros where the image could not be read"""
+    """`(N, C)` for each stage, float32 or L2-normalised float16; zeros if the image could not be read"""
     good: Tensor
     """`(N,)` bool: the image could be read"""
     labels: Tensor
-    """`(N,)` int64, −1 where unknown"""
+    """`(N,)` int64, −1 if unknown"""
     start: int = 0
-    """id of the first"""
+    """id of the first image"""
 
     def subset(self, ids: np.ndarray) -> "Features":
-        """Those of the images with the given ids that are here."""
-        here = (ids >= self.start) & (ids < self.start + len(self.good))
-        rows = torch.from_numpy(ids[here] - self.start)
+        """The features of the given ids; ids outside of this share are left out."""
+        inside = (ids >= self.start) & (ids < self.start + len(self.good))
+        rows = torch.from_numpy(ids[inside] - self.start)
         return Features({s: values[rows] for s, values in self.by_stage.items()}, self.good[rows], self.labels[rows])
 
     def readable(self, stage: int) -> tuple[Tensor, Tensor]:
-        """Features `(G, C)` and labels `(G,)` of what could be read."""
+        """Features `(G, C)` and labels `(G,)` of the images that could be read."""
         return self.by_stage[stage][self.good], self.labels[self.good]
 
 
@@ -56,34 +56,43 @@ def extract_features(
     unit_halves: bool = False,
     only_mine: bool = False,
 ) -> Features:
-    """Run `backbone` over all images; its mode is left as it was found. Unreadable images are noted in `failures`.
+    """Compute the features of all images, in eval mode; afterwards `backbone` is in the mode it was in.
 
-    `unit_halves` keeps L2-normalised rows in float16, half the memory: all that cosine similarity needs. Several
-    processes share the work, and then exchange the features; with `only_mine` each keeps its own.
+    Args:
+        backbone: the network.
+        images: the data set; each process computes the features of its share.
+        config: size of the centre crop, workers, share of the images that may fail.
+        fabric: device and precision.
+        stages: the stages to pool.
+        batch_size: images per batch.
+        description: title of the progress bar.
+        failures: collects the ids of images that cannot be read.
+        unit_halves: store L2-normalised rows in float16, which is enough for cosine similarity.
+        only_mine: return only this process's share instead of gathering all features.
     """
     failures = failures or Failures(images, config.max_failed)
     world = world_of(fabric)
     share = world.share(len(images))
-    mine = images if world.size == 1 else Subset(images, np.arange(share.start, share.stop))
-    good, stored = torch.zeros(len(mine), dtype=torch.bool), {}
+    own = images if world.size == 1 else Subset(images, np.arange(share.start, share.stop))
+    good, stored = torch.zeros(len(own), dtype=torch.bool), {}
     channels = stage_channels(backbone)
     for stage in stages:
         kind = torch.float16 if unit_halves else torch.float32
-        stored[stage] = torch.zeros(len(mine), channels[stage], dtype=kind)
-    batches = _feature_batches(backbone, mine, config, fabric, stages, consecutive(mine, batch_size))
-    for batch in watched(batches, description, total=-(-len(mine) // batch_size)):
+        stored[stage] = torch.zeros(len(own), channels[stage], dtype=kind)
+    batches = _feature_batches(backbone, own, config, fabric, stages, consecutive(own, batch_size))
+    for batch in watched(batches, description, total=-(-len(own) // batch_size)):
         rows = slice(int(batch.ids[0]), int(batch.ids[-1]) + 1)
         for stage, features in batch.by_stage.items():
-            stored[stage][rows] = F.normalize(features, dim=1) if unit_halves else features  # cast on the way
+            stored[stage][rows] = F.normalize(features, dim=1) if unit_halves else features
         good[rows] = batch.good
-        if world.size == 1:  # no need to wait for the end if too many fail
+        if world.size == 1:  # stop early if too many images fail
             failures.add(batch.ids[~batch.good].tolist())
     labels = torch.from_numpy(images.labels)
-    everywhere = world.gather(good.byte(), len(images)).bool()
-    failures.add((~everywhere).nonzero()[:, 0].tolist())
+    all_good = world.all_gather(good.byte(), len(images)).bool()
+    failures.add((~all_good).nonzero()[:, 0].tolist())
     if only_mine:
         return Features(stored, good, labels[share], share.start)
-    return Features({s: world.gather(values, len(images)) for s, values in stored.items()}, everywhere, labels)
+    return Features({s: world.all_gather(values, len(images)) for s, values in stored.items()}, all_good, labels)
 
 
 class FeatureBatch(NamedTuple):
@@ -92,7 +101,7 @@ class FeatureBatch(NamedTuple):
     ids: Tensor
     """`(B,)`"""
     by_stage: dict[int, Tensor]
-    """`(B, C)` per stage, float32, on the CPU; zeros where the image could not be read"""
+    """`(B, C)` for each stage, float32, on the CPU; zeros if the image could not be read"""
     good: Tensor
     """`(B,)` bool: the image could be read"""
 
@@ -105,8 +114,8 @@ def feature_batches(
     stages: tuple[int, ...] = (4,),
     batch_size: int = 256,
 ) -> Iterator[FeatureBatch]:
-    """The same, one batch at a time: nothing is kept, so that there may be any number of images."""
-    return world_of(fabric).in_turn(
+    """Like `extract_features`, but yields one batch at a time and keeps nothing, for any number of images."""
+    return world_of(fabric).map_in_order(
         consecutive(images, batch_size), partial(_feature_batches, backbone, images, config, fabric, stages)
     )
 
@@ -135,5 +144,5 @@ def _feature_batches(
 
 
 def prepare(crops: Tensor, device: torch.device) -> Tensor:
-    """uint8 `(B, 3, S, S)` → normalised float32 on the device."""
+    """uint8 crops `(B, 3, S, S)` → normalised float32 on the device."""
     return normalize(crops.to(device, non_blocking=True).float().div_(255))

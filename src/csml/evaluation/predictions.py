@@ -1,4 +1,4 @@
-"""What a classifier says about images, batch by batch."""
+"""Class predictions of all images, batch by batch."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -9,24 +9,24 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from csml.config.schema import ImagesConfig
+from csml.config import ImagesConfig
 from csml.data.images import Images
 from csml.data.loading import center_batches, consecutive, worker_count
+from csml.distributed.world import world_of
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import prepare
 from csml.models.classifier import Classifier
-from csml.world import world_of
 
 
 class Predictions(NamedTuple):
-    """About B consecutive images."""
+    """Predictions for B consecutive images."""
 
     ids: Tensor
     """`(B,)`"""
     labels: Tensor
-    """`(B,)`, the likeliest class"""
+    """`(B,)`, the most probable class"""
     probabilities: Tensor
-    """`(B,)`, of that class"""
+    """`(B,)`, the probability of that class"""
     entropies: Tensor
     """`(B,)`, in nats"""
     good: Tensor
@@ -36,8 +36,8 @@ class Predictions(NamedTuple):
 def predict(
     classifier: Classifier, images: Images, config: ImagesConfig, fabric: Fabric, batch_size: int = 256
 ) -> Iterator[Predictions]:
-    """Go through all images in the order of their ids; nothing is kept, so that there may be any number of them."""
-    return world_of(fabric).in_turn(
+    """Yield predictions for all images in the order of their ids; keeps nothing, for any number of images."""
+    return world_of(fabric).map_in_order(
         consecutive(images, batch_size), partial(_predict, classifier.to(fabric.device).eval(), images, config, fabric)
     )
 

@@ -1,14 +1,15 @@
-"""What every framework here has: a query encoder that learns, a key encoder that follows it, and the step's result."""
+"""What every framework has: a query encoder that learns, the step's result, and what differs from one to the next."""
 
-import copy
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from csml.config import ModelConfig, PretrainConfig
+from csml.distributed.world import ALONE, World
+from csml.models.backbones import build_backbone
 from csml.models.encoder import Encoder
-from csml.world import ALONE, World
+from csml.views.recipe import Views
 
 Embeddings = dict[int, Tensor]
 """`{stage: (B, D)}`; keys are L2-normalised."""
@@ -20,19 +21,19 @@ class StepResult(NamedTuple):
     metrics: dict[str, Tensor]
     """name → `()`, detached, left on the device"""
     fresh: list[tuple[Embeddings, Tensor]]
-    """new keys with the ids `(B,)` of their images, the anchors' first: for a queue, or for the online bank"""
+    """new keys of all processes with the ids `(B,)` of their images, the anchors' first: for a queue or a bank"""
 
 
 class Framework(nn.Module):
-    """Two encoders. A subclass says in `forward` how queries are pulled to keys; it never sees how views were made.
+    """A query encoder and a loss over queries and keys; a subclass says where the keys come from.
 
     Args:
-        encoder: f_q; f_k starts as its copy.
-        world: the processes that share a batch; all of them see all keys.
+        encoder: f_q, which learns.
+        world: the processes that share a batch.
     """
 
     chance: float
-    """loss of one query by a network that knows nothing"""
+    """loss of one query by an untrained network"""
     progress: float = 0.0
     """share of the run that is done, for what changes over it; set before every step"""
 
@@ -41,7 +42,21 @@ class Framework(nn.Module):
         self.world = world
         self.stages = encoder.stages
         self.query_encoder = encoder  # f_q
-        self.key_encoder = copy.deepcopy(encoder).requires_grad_(False)  # f_k
+
+    @classmethod
+    def from_config(cls, config: PretrainConfig, images: int, world: World, device: torch.device) -> "Framework":
+        """Build the framework with fresh weights, for a data set of `images` images, in the process of `world` that
+        will train on `device`."""
+        raise NotImplementedError
+
+    @classmethod
+    def warnings(cls, config: PretrainConfig, images: int) -> list[str]:
+        """Settings that are allowed but unwise for a data set of `images` images."""
+        return []
+
+    def forward(self, views: Views, generator: torch.Generator) -> StepResult:
+        """The loss of all query views at all levels, not yet differentiated."""
+        raise NotImplementedError
 
     def after_backward(self, result: StepResult) -> None:
         """Whatever must wait until the gradient has been taken."""
@@ -50,40 +65,27 @@ class Framework(nn.Module):
         """Keys of the last steps, for statistics."""
         raise NotImplementedError
 
-    def query(self, images: Tensor) -> Embeddings:
-        """What is compared with the keys: `(B, 3, S, S)` → `{stage: (B, D)}`, with gradient."""
-        return self.query_encoder(images)
+    def encoder(self, role: str) -> Encoder:
+        """The encoder in the role `query` or `key`; the query encoder where one network has both."""
+        return self.query_encoder
 
-    @torch.no_grad()
-    def encode_keys(self, images: Tensor, generator: torch.Generator, total: int) -> Embeddings:
-        """This process's images `(B, 3, S, S)` → the keys of all processes `{stage: (total, D)}`.
+    def encoders(self) -> list[Encoder]:
+        """Every network that a step runs."""
+        return [self.query_encoder]
 
-        All are shuffled on the way, across processes, so that BatchNorm's sub-batches hold other company for a key
-        than for its query.
-        """
-        shuffle = torch.randperm(total, generator=generator)
-        back = shuffle.argsort().to(images.device, non_blocking=True)
-        # The key encoder stays in train mode: its running statistics follow its own batches.
-        keys = self.key_encoder(self.world.reorder(images, shuffle))
-        return {stage: self.world.gather(embeddings, total)[back] for stage, embeddings in keys.items()}
 
-    def mine(self, keys: dict[str, Embeddings], stage: int) -> Tensor:
-        """Of P views' keys of all processes, those of this process's own images at one stage: `(P, B, D)`."""
-        return torch.stack([of_view[stage][self.world.share(len(of_view[stage]))] for of_view in keys.values()])
-
-    @torch.no_grad()
-    def follow(self, momentum: float) -> None:
-        """k ← m·k + (1 − m)·q, over weights and heads."""
-        ours, theirs = list(self.key_encoder.parameters()), list(self.query_encoder.parameters())
-        get_ema_multi_avg_fn(momentum)(ours, theirs, torch.zeros(()))
+def build_encoder(model: ModelConfig, norm: bool) -> Encoder:
+    """A fresh backbone with a head per level, with or without BatchNorm in the heads' MLPs."""
+    backbone = build_backbone(model.backbone, model.small_images)
+    return Encoder(backbone, model.stages, model.dim, model.hidden, model.narrowing, norm=norm)
 
 
 def repeated(values: Tensor, views: int, dim: int) -> Tensor:
-    """What belongs to B anchors, for V views of each, row b·V + v: B → B·V along `dim`."""
+    """Repeat the values of B anchors for V views of each, row b·V + v: B → B·V along `dim`."""
     return values if views == 1 else values.repeat_interleave(views, dim=dim)
 
 
 def total(terms: dict[tuple[str, int], Tensor], groups: dict[str, int], reduction: str) -> Tensor:
-    """The loss of `{(query, stage): ()}`: levels are summed either way; "mean" is over the query groups."""
+    """The loss from the terms `{(query, stage): ()}`: the sum over levels, and the mean or sum over query groups."""
     loss = torch.stack([groups[query] * term for (query, _), term in terms.items()]).sum()
     return loss / sum(groups.values()) if reduction == "mean" else loss

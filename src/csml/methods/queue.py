@@ -1,4 +1,4 @@
-"""The dictionary of past keys that serves as negatives, one row of embeddings per level, ids beside them."""
+"""The queue of past keys that serve as negatives: per slot one embedding per level, and the id of its image."""
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +34,8 @@ class KeyQueue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: dict[int, Tensor], ids: Tensor) -> None:
-        """Put `{stage: (B, D)}` with ids `(B,)` into the next slots, over the oldest ones."""
-        newest = slice(-self.length, None)  # of a batch longer than the queue only the end can stay
+        """Write the keys `{stage: (B, D)}` and their ids `(B,)` into the next slots, over the oldest ones."""
+        newest = slice(-self.length, None)  # of a batch longer than the queue, only the end fits
         ids = ids[newest]
         slots = (self.cursor + torch.arange(len(ids), device=ids.device)) % self.length  # (B,), kept on the device
         self.ids.index_copy_(0, slots, ids)
@@ -44,7 +44,7 @@ class KeyQueue(nn.Module):
         self.cursor.copy_((self.cursor + len(ids)) % self.length)
 
     def holds(self, known: Tensor) -> Tensor:
-        """Which slots show one of the images known to be an anchor's: `(B, R)` ids → `(B, N)` bool."""
+        """Which slots show an image that is known to be the anchor's: `(B, R)` ids → `(B, N)` bool."""
         found = torch.zeros(len(known), self.length, dtype=torch.bool, device=known.device)
         for column in known.unbind(dim=1):
             found |= self.ids[None] == column[:, None]

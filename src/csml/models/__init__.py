@@ -1,6 +1,6 @@
-"""Networks: backbones by name, their four stages, the heads that are dropped after pre-training, split BatchNorm."""
+"""Networks: backbones by name, their four stages, the heads of pre-training, BatchNorm variants, detectors."""
 
-from csml.models.backbones import BACKBONES, FeatureNet, build_backbone, stage_maps
+from csml.models.backbones import FeatureNet, build_backbone, stage_maps
 from csml.models.encoder import Encoder
 
-__all__ = ["BACKBONES", "Encoder", "FeatureNet", "build_backbone", "stage_maps"]
+__all__ = ["Encoder", "FeatureNet", "build_backbone", "stage_maps"]

@@ -1,4 +1,4 @@
-"""Backbones: torchvision's ResNets by name, and a small one with the same four stages for small images."""
+"""Backbones by name: torchvision's ResNets, and small ResNets with the same four stages for small images."""
 
 from typing import Any
 
@@ -7,26 +7,13 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, ResNet
 
-TORCHVISION = (
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet101",
-    "resnet152",
-    "resnext50_32x4d",
-    "resnext101_32x8d",
-    "resnext101_64x4d",
-    "wide_resnet50_2",
-    "wide_resnet101_2",
-)
+from csml.config import BACKBONES, STAGES, TORCHVISION
+
 _SMALL_WIDTHS = {"small": (32, 64, 128, 256), "tiny": (24, 48, 96, 192), "nano": (16, 32, 64, 128)}
-ONLY_HERE: tuple[str, ...] = tuple(_SMALL_WIDTHS)
-BACKBONES: tuple[str, ...] = (*_SMALL_WIDTHS, *TORCHVISION)
-STAGES: tuple[int, ...] = (1, 2, 3, 4)
 
 
 class SmallResNet(ResNet):
-    """One BasicBlock per stage under torchvision's names: everything that works on a ResNet works on this."""
+    """A ResNet with one BasicBlock per stage. Modules have torchvision's names, so it works wherever a ResNet does."""
 
     def __init__(self, widths: tuple[int, int, int, int]) -> None:
         nn.Module.__init__(self)
@@ -52,11 +39,11 @@ def _basic_stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
 
 
 def build_backbone(name: str, small_images: bool = False) -> ResNet:
-    """A randomly initialised network whose `fc` is the identity: images `(B, 3, H, W)` → features `(B, C)`.
+    """Build a randomly initialised network whose `fc` is the identity: images `(B, 3, H, W)` → features `(B, C)`.
 
     Args:
         name: one of `BACKBONES`.
-        small_images: a 3×3 first convolution of stride 1 and no max-pool, for pictures of about 32 pixels.
+        small_images: use a 3×3 first convolution with stride 1 and no max-pool, for images of about 32 pixels.
     """
     if name in _SMALL_WIDTHS:
         net: ResNet = SmallResNet(_SMALL_WIDTHS[name])
@@ -74,7 +61,7 @@ def build_backbone(name: str, small_images: bool = False) -> ResNet:
 
 
 def stage_maps(net: ResNet, images: Tensor) -> dict[int, Tensor]:
-    """The feature map that ends each stage: `{1: (B, C1, H1, W1), …, 4: (B, C4, H4, W4)}`."""
+    """The output of each stage: `{1: (B, C1, H1, W1), …, 4: (B, C4, H4, W4)}`."""
     x = net.maxpool(net.relu(net.bn1(net.conv1(images))))
     maps = {}
     for stage in STAGES:
@@ -85,16 +72,16 @@ def stage_maps(net: ResNet, images: Tensor) -> dict[int, Tensor]:
 
 def stage_channels(net: ResNet) -> dict[int, int]:
     """Channels of each stage's feature map."""
-    return {stage: fmap.shape[1] for stage, fmap in _tried(net, side=32).items()}
+    return {stage: fmap.shape[1] for stage, fmap in _maps_of_blank_image(net, side=32).items()}
 
 
 def stage_strides(net: ResNet) -> dict[int, int]:
-    """Pixels of the image from one to the next of each stage's feature map."""
-    return {stage: 64 // fmap.shape[3] for stage, fmap in _tried(net, side=64).items()}
+    """Stride of each stage's feature map, in pixels of the image."""
+    return {stage: 64 // fmap.shape[3] for stage, fmap in _maps_of_blank_image(net, side=64).items()}
 
 
-def _tried(net: ResNet, side: int) -> dict[int, Tensor]:
-    """The maps of an empty image."""
+def _maps_of_blank_image(net: ResNet, side: int) -> dict[int, Tensor]:
+    """Run the network once to find out shapes; training mode and running statistics stay as they are."""
     modes = {module: module.training for module in net.modules()}
     device = next(net.parameters()).device
     with torch.no_grad():
@@ -105,12 +92,12 @@ def _tried(net: ResNet, side: int) -> dict[int, Tensor]:
 
 
 def weights_key(net: ResNet) -> list[float]:
-    """Numbers that change when the weights do."""
+    """One sum per tensor: a key that changes when the weights do."""
     return [float(value.double().sum()) for value in net.state_dict().values()]
 
 
 class FeatureNet(nn.Module):
-    """Global-average-pooled features of chosen stages, what all protocols judge: `(B, 3, H, W)` → `{stage: (B, C)}`."""
+    """Global-average-pooled features of some stages, as all protocols use them: `(B, 3, H, W)` → `{stage: (B, C)}`."""
 
     def __init__(self, net: ResNet, stages: tuple[int, ...] = (4,)) -> None:
         super().__init__()

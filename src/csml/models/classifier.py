@@ -1,4 +1,4 @@
-"""A backbone that tells classes apart."""
+"""A backbone with a linear classifier."""
 
 from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
@@ -7,7 +7,7 @@ from csml.models.backbones import FeatureNet, stage_channels
 
 
 class Classifier(nn.Module):
-    """Images `(B, 3, H, W)` → scores `(B, classes)` by a linear layer on the pooled last stage."""
+    """Images `(B, 3, H, W)` → logits `(B, classes)`, by a linear layer on the pooled last stage."""
 
     def __init__(self, backbone: ResNet, classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A backbone with one head per level: what the paper calls f together with its g^l."""
+"""A backbone with one head per level: the paper's f and g^l (docs/method.md#levels)."""
 
 from typing import Any
 
@@ -10,15 +10,16 @@ from csml.models.heads import CompanionHead, LastStageHead
 
 
 class Encoder(nn.Module):
-    """Images `(B, 3, H, W)` → `{stage: (B, D)}`, L2-normalised embeddings of every level.
+    """Images `(B, 3, H, W)` → `{stage: (B, D)}`, the L2-normalised embeddings of all levels.
 
     Args:
         backbone: a network with torchvision's stage names.
-        stages: the levels that carry a loss; 4 gets the projection head, earlier ones a companion head.
+        stages: the levels with a loss; 4 has a projection head, earlier ones have a companion head.
         dim: D.
-        hidden: width of the MLPs; None means the stage's own number of channels.
-        narrowing: of the bottlenecks in the companion heads; None means that of the backbone's own blocks.
-        norm: BatchNorm in the MLPs.
+        hidden: width of the MLPs; None means the stage's number of channels.
+        narrowing: how many times narrower the bottlenecks of the companion heads are inside; None means as narrow as
+            the backbone's own blocks.
+        norm: whether the MLPs have BatchNorm.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What stands between a stage and its loss; dropped when pre-training is over (METHOD §3)."""
+"""The heads between a stage and its loss; they are dropped after pre-training (docs/method.md#levels)."""
 
 import torch
 import torch.nn.functional as F
@@ -7,7 +7,7 @@ from torchvision.models.resnet import Bottleneck
 
 
 def mlp(inputs: int, hidden: int, outputs: int, norm: bool) -> nn.Sequential:
-    """Two layers, `(B, inputs)` → `(B, outputs)`; with BatchNorm between them as in BYOL, or without as in MoCo v2."""
+    """A two-layer MLP, `(B, inputs)` → `(B, outputs)`, with BatchNorm as in BYOL or without as in MoCo v2."""
     between: list[nn.Module] = [nn.BatchNorm1d(hidden)] if norm else []
     return nn.Sequential(nn.Linear(inputs, hidden), *between, nn.ReLU(inplace=True), nn.Linear(hidden, outputs))
 
@@ -21,12 +21,12 @@ class ProjectionHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         embedding = self.mlp(features)
-        # At least float32: half-precision unit vectors are off by up to 1 %, too much beside τ.
+        # At least float32: half-precision unit vectors have errors of up to 1 %, too much when divided by τ.
         return F.normalize(embedding.to(torch.promote_types(embedding.dtype, torch.float32)), dim=1)
 
 
 class LastStageHead(nn.Module):
-    """Global average pool, then the projection: `(B, C, H, W)` → `(B, D)`."""
+    """Global average pool and projection: `(B, C, H, W)` → `(B, D)`."""
 
     def __init__(self, channels: int, hidden: int, dim: int, norm: bool) -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class LastStageHead(nn.Module):
 
 
 class CompanionHead(nn.Module):
-    """One residual bottleneck, global average pool, then the projection: `(B, C, H, W)` → `(B, D)`.
+    """One residual bottleneck, global average pool and projection: `(B, C, H, W)` → `(B, D)`.
 
-    The bottleneck takes up what this stage's loss wants differently from the stages above. It is `narrowing` times
-    narrower inside; 4 makes it the block of this stage of a ResNet-50, 1 keeps the channels of BasicBlocks.
+    The bottleneck keeps the gradient of this stage's loss from competing with that of later stages. Inside, it is
+    `narrowing` times narrower: 4 gives the block of this stage in a ResNet-50, 1 keeps the channels as BasicBlocks do.
     """
 
     def __init__(self, channels: int, hidden: int, dim: int, norm: bool, narrowing: int) -> None:

@@ -1,4 +1,4 @@
-"""BatchNorm over sub-batches, which stops MoCo from cheating through batch statistics on one device (METHOD §7)."""
+"""BatchNorm over sub-batches, so that batch statistics do not leak on one device (docs/method.md#batchnorm)."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ _norm, _norm_backward = torch.ops.aten.native_batch_norm, torch.ops.aten.native_
 
 
 class SplitBatchNorm2d(nn.BatchNorm2d):
-    """In training, each of `splits` consecutive sub-batches is normalised by its own statistics.
+    """Normalises each of `splits` consecutive sub-batches by its own statistics during training.
 
-    The running statistics move once per forward, by the mean over the sub-batches: as many updates, and as long a
-    memory, as a plain BatchNorm has, so that an encoder in eval mode is as good.
+    The running statistics are updated once per forward, with the mean over the sub-batches. They average over as many
+    batches as in a plain BatchNorm, so an encoder in eval mode is as good.
     """
 
     def __init__(self, channels: int, splits: int, eps: float, momentum: float) -> None:
@@ -20,7 +20,7 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
         self.splits = splits
 
     def forward(self, input: Tensor) -> Tensor:
-        splits = min(self.splits, len(input) // 2)  # statistics of a single sample mean nothing
+        splits = min(self.splits, len(input) // 2)  # a sub-batch needs at least two samples
         if not self.training or splits <= 1:
             return super().forward(input)
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
@@ -35,7 +35,7 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
 
 
 class _SplitNorm(torch.autograd.Function):
-    """Normalised sub-batches written side by side into one tensor: splitting and joining would copy it twice."""
+    """Writes the normalised sub-batches directly into one tensor; splitting and concatenating would copy it twice."""
 
     @staticmethod
     def forward(
@@ -44,8 +44,8 @@ class _SplitNorm(torch.autograd.Function):
         output = torch.empty_like(input)
         means, inverse_stds = weight.new_empty(2, splits, input.shape[1])  # (S, C), (S, C)
         inputs = input.tensor_split(splits)
-        parts = zip(inputs, output.tensor_split(splits), means.unbind(), inverse_stds.unbind(), strict=True)
-        for x, y, mean, inverse_std in parts:
+        batches = zip(inputs, output.tensor_split(splits), means.unbind(), inverse_stds.unbind(), strict=True)
+        for x, y, mean, inverse_std in batches:
             _norm.out(
                 x, weight, bias, None, None, True, 0.0, eps, out=y, save_mean=mean, save_invstd=inverse_std
             )  # fmt: skip
@@ -62,16 +62,16 @@ class _SplitNorm(torch.autograd.Function):
         input, weight, means, inverse_stds = ctx.saved_tensors
         splits = len(means)
         input_gradient = torch.empty_like(input)
-        of_parameters = []
+        parameter_gradients = []
         split = [t.tensor_split(splits) for t in (gradients[0], input, input_gradient)]
-        for gradient, x, into, mean, inverse_std in zip(*split, means.unbind(), inverse_stds.unbind(), strict=True):
-            of_input, *others = _norm_backward(
+        for gradient, x, target, mean, inverse_std in zip(*split, means.unbind(), inverse_stds.unbind(), strict=True):
+            x_gradient, *others = _norm_backward(
                 gradient, x, weight, None, None, mean, inverse_std, True, ctx.eps, [True, True, True]
             )
-            into.copy_(of_input)
-            of_parameters += others
-        of_weight, of_bias = torch.stack(of_parameters).view(splits, 2, -1).sum(dim=0)  # (C,), (C,)
-        return input_gradient, of_weight, of_bias, None, None
+            target.copy_(x_gradient)
+            parameter_gradients += others
+        weight_gradient, bias_gradient = torch.stack(parameter_gradients).view(splits, 2, -1).sum(dim=0)  # (C,), (C,)
+        return input_gradient, weight_gradient, bias_gradient, None, None
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -80,19 +80,19 @@ def _split_norm(input: Tensor, weight: Tensor, bias: Tensor, splits: int, eps: f
 
 
 def _by_formula(input: Tensor, weight: Tensor, bias: Tensor, splits: int, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """What the compiler can fuse with its surroundings: the same, for sub-batches of equal size."""
+    """`_split_norm` for sub-batches of equal size, in operations that torch.compile can fuse with others."""
     exact = input.to(torch.promote_types(input.dtype, torch.float32))
-    parts = exact.unflatten(0, (splits, -1))  # (S, B/S, C, H, W)
-    variance, mean = torch.var_mean(parts, dim=(1, 3, 4), correction=0, keepdim=True)  # (S, 1, C, 1, 1)
+    batches = exact.unflatten(0, (splits, -1))  # (S, B/S, C, H, W)
+    variance, mean = torch.var_mean(batches, dim=(1, 3, 4), correction=0, keepdim=True)  # (S, 1, C, 1, 1)
     scale = weight[:, None, None] * torch.rsqrt(variance + eps)
-    output = torch.addcmul(bias[:, None, None] - mean * scale, parts, scale).flatten(0, 1)  # (B, C, H, W)
-    count = parts.shape[1] * parts.shape[3] * parts.shape[4]
+    output = torch.addcmul(bias[:, None, None] - mean * scale, batches, scale).flatten(0, 1)  # (B, C, H, W)
+    count = batches.shape[1] * batches.shape[3] * batches.shape[4]
     unbiased = variance.detach() * (count / (count - 1))
     return output.to(input.dtype), mean.detach().flatten(1), unbiased.flatten(1)
 
 
 def split_batchnorm(module: nn.Module, splits: int) -> None:
-    """Replace every BatchNorm2d inside `module` by one over `splits` sub-batches; weights and their names stay."""
+    """Replace every BatchNorm2d in `module` by one over `splits` sub-batches; weights and their names stay the same."""
     for name, child in module.named_children():
         if type(child) is nn.BatchNorm2d:
             split = SplitBatchNorm2d(child.num_features, splits, child.eps, child.momentum or 0.1)

@@ -1,4 +1,4 @@
-"""BatchNorm over the batch of all processes. torch has it for GPUs; this is the one that also runs on CPUs."""
+"""BatchNorm over the batch of all processes, on GPUs (torch's) and on CPUs (docs/method.md#batchnorm)."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from csml.world import World
+from csml.distributed.world import World
 
 
 class SharedBatchNorm(_BatchNorm):
-    """In training, normalised by the mean and variance of what all processes hold together, however unevenly."""
+    """Normalises by the mean and variance over all processes during training; their shares may differ in size."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
@@ -23,7 +23,7 @@ class SharedBatchNorm(_BatchNorm):
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         exact = input.to(torch.promote_types(input.dtype, torch.float32))
         others = [dim for dim in range(input.dim()) if dim != 1]
-        # First the mean, then what is left around it: one exchange less would lose the digits that they share.
+        # Two exchanges, mean then variance: E[x²] − E[x]² in a single one would lose precision.
         count = exact.new_tensor([input.numel() / input.shape[1]])
         sums = _summed(torch.cat([exact.sum(others), count]))  # (C + 1,)
         total = sums[-1].detach()
@@ -32,15 +32,15 @@ class SharedBatchNorm(_BatchNorm):
         variance = _summed(centred.square().sum(others)) / total  # (C,)
         output = centred * _across(self.weight * torch.rsqrt(variance + self.eps), input) + _across(self.bias, input)
         with torch.no_grad():
-            moved = self.momentum or 0.1
-            self.running_mean.lerp_(mean, moved)
-            self.running_var.lerp_(variance * (total / (total - 1)), moved)
+            momentum = self.momentum or 0.1
+            self.running_mean.lerp_(mean, momentum)
+            self.running_var.lerp_(variance * (total / (total - 1)), momentum)
             self.num_batches_tracked.add_(1)
         return output.to(input.dtype)
 
 
 class _Sum(torch.autograd.Function):
-    """Over the processes; each value has a part in every process's sum, so its gradient is the sum of theirs."""
+    """Sum over the processes. A value contributes to the sum of every process, so its gradient is summed as well."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -60,12 +60,12 @@ def _summed(values: Tensor) -> Tensor:
 
 
 def _across(values: Tensor, input: Tensor) -> Tensor:
-    """`(C,)` beside `(B, C, …)`."""
+    """Reshape `(C,)` to broadcast against `input` `(B, C, …)`."""
     return values.view(-1, *[1] * (input.dim() - 2))
 
 
 def synchronised(network: nn.Module, world: World, device: torch.device) -> nn.Module:
-    """Let every BatchNorm inside see the whole batch; weights and their names stay."""
+    """Replace every BatchNorm in `network` by one over all processes; weights and their names stay the same."""
     if world.size == 1:
         return network
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""Pictures drawn by a program: objects whose class is their shape, with labels, boxes and instance masks."""
+"""Generated images of objects whose class is their shape, with labels, boxes and instance masks."""
 
 from csml.synthetic.scene import Scene, draw_scene
 from csml.synthetic.shapes import CLASS_NAMES

@@ -1,4 +1,4 @@
-"""One scene: a background, objects drawn over it one after the other, and light over everything."""
+"""Draws one scene: a background, objects on top of each other, and light over everything."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ _SUPERSAMPLING = 4
 
 @dataclass(frozen=True)
 class Scene:
-    """A drawn picture and the truth about it, for O objects."""
+    """A drawn image and the ground truth of its O objects."""
 
     image: np.ndarray
     """uint8 `(size, size, 3)`"""
     labels: np.ndarray
-    """int64 `(O,)`, indices into CLASS_NAMES, from the back to the front"""
+    """int64 `(O,)`, indices into CLASS_NAMES, from back to front"""
     boxes: np.ndarray
-    """float32 `(O, 4)`: x0, y0, x1, y1 in pixels around what is visible of the object"""
+    """float32 `(O, 4)`: x0, y0, x1, y1 in pixels, around the visible region of the object"""
     masks: np.ndarray
-    """bool `(O, size, size)`: what is visible of the object"""
+    """bool `(O, size, size)`: the visible region of the object"""
 
 
 def draw_scene(
@@ -35,13 +35,14 @@ def draw_scene(
     clutter: int = 5,
     min_visible: float = 0.3,
 ) -> Scene:
-    """Draw one object per label, each `radius` × `size` large.
+    """Draw one object per label, with a radius of `radius` × `size`.
 
-    An object of which less than `min_visible` would be left by those in front is moved, and left out after ten tries.
+    An object that would leave less than `min_visible` of another one visible is drawn elsewhere; after ten tries it is
+    left out.
     """
     ground = two_colours(None, rng)
     canvas = background(size, clutter, ground, rng)  # (S, S, 3)
-    covers: list[np.ndarray] = []  # visible part of each object so far, (S, S) in [0, 1]
+    covers: list[np.ndarray] = []  # visible region of each object so far, (S, S) in [0, 1]
     areas: list[float] = []
     kept: list[int] = []
     for label in labels:
@@ -68,7 +69,7 @@ def draw_scene(
 
 
 def _cover(size: int, label: int, radius: float, rng: Generator) -> np.ndarray:
-    """Coverage `(size, size)` in [0, 1] of one object in a random pose at a random place."""
+    """Coverage `(size, size)` in [0, 1] of one object with a random pose and position."""
     turn = rng.uniform(-0.35, 0.35)
     shear, stretch = rng.uniform(-0.15, 0.15), rng.uniform(0.85, 1.15)
     mirror = rng.choice([-1.0, 1.0])
@@ -85,7 +86,7 @@ def _cover(size: int, label: int, radius: float, rng: Generator) -> np.ndarray:
 
 
 def _paint(canvas: np.ndarray, cover: np.ndarray, ground: np.ndarray, rng: Generator) -> np.ndarray:
-    """Lay a soft shadow, then the object with its pattern and a rim of light, over the canvas `(S, S, 3)`."""
+    """Draw a soft shadow, then the object with its pattern and a bright rim, onto the canvas `(S, S, 3)`."""
     size = len(cover)
     mask = Image.fromarray((cover * 255).astype(np.uint8))
     reach = max(1, round(size * 0.05))

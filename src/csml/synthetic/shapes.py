@@ -1,4 +1,4 @@
-"""The object classes: each is an outline whose proportions, but not whose idea, vary from instance to instance."""
+"""The object classes: each is an outline whose proportions vary between instances."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def _ring(rng: Generator) -> list[Outline]:
 
 
 def _crescent(rng: Generator) -> list[Outline]:
-    # The outer arc and, back again, the arc of a shifted circle through the same two tips.
+    # The outer arc, then back along the arc of a shifted circle through the same two tips.
     tip, bite = rng.uniform(0.5, 1.0), rng.uniform(0.35, 0.6)
     outer = np.linspace(tip, 2 * np.pi - tip, 40)
     back = np.linspace(1, -1, 40)

@@ -1,11 +1,11 @@
-"""What covers a scene: two-colour patterns, backgrounds with clutter, light. None of it knows the class."""
+"""Surfaces of a scene: two-colour patterns, backgrounds with clutter, light. None of them depends on the class."""
 
 import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageDraw
 
 Plane = np.ndarray
-"""A float picture `(size, size)` with values in [0, 1]."""
+"""A float image `(size, size)` with values in [0, 1]."""
 
 
 def grid(size: int) -> tuple[Plane, Plane]:
@@ -28,11 +28,11 @@ def noise(size: int, cells: int, rng: Generator) -> Plane:
 
 
 _FILLS = ("ramp", "ramp", "stripes", "checks", "dots", "marble", "plain", "plain", "plain", "plain")
-"""Drawn uniformly: a fill that stands here twice is twice as frequent."""
+"""Drawn uniformly: a fill that is listed twice is twice as frequent."""
 
 
 def pattern(size: int, rng: Generator) -> Plane:
-    """One of the fills, in a random direction and size."""
+    """A random fill with a random direction and period."""
     fill = _FILLS[rng.integers(len(_FILLS))]
     if fill == "plain":
         return np.zeros((size, size), np.float32)
@@ -53,7 +53,7 @@ _LUMA = np.array([0.299, 0.587, 0.114])
 
 
 def two_colours(away_from: np.ndarray | None, rng: Generator) -> np.ndarray:
-    """Two related colours `(2, 3)` in [0, 1]; clearly lighter or darker than the pair `away_from`, if there is one."""
+    """Two similar colours `(2, 3)` in [0, 1]; clearly lighter or darker than the pair `away_from`, if it is given."""
     base = rng.uniform(0.1, 0.9, 3)
     for _ in range(20):
         if away_from is None or abs(float((base - away_from.mean(0)) @ _LUMA)) > 0.3:
@@ -68,7 +68,7 @@ def blend(plane: Plane, pair: np.ndarray) -> np.ndarray:
 
 
 def background(size: int, clutter: int, pair: np.ndarray, rng: Generator) -> np.ndarray:
-    """Sky or wall with `clutter` strokes and pebbles strewn over it; `(size, size, 3)` in [0, 1]."""
+    """A smooth background with `clutter` random strokes and blobs; `(size, size, 3)` in [0, 1]."""
     plane = 0.6 * ramp(size, rng) + 0.4 * noise(size, int(rng.integers(2, 6)), rng)
     picture = Image.fromarray((blend(plane.clip(0, 1), pair) * 255).astype(np.uint8)).resize((2 * size, 2 * size))
     draw = ImageDraw.Draw(picture)

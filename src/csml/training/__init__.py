@@ -1,1 +1,1 @@
-"""Pre-training: devices, run directories, checkpoints, metrics and the loop."""
+"""Training: one loop (`loop.py`) over a task (`task.py`): pre-training, classification, detection, a linear probe."""

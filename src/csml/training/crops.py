@@ -1,63 +1,75 @@
-"""The loop over epochs of random crops, each image once an epoch, which pre-training and classification share."""
+"""Batches of random crops, each image once an epoch: what pre-training, classification and linear probes share."""
 
-from abc import abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
+from lightning_fabric import Fabric
 
-from csml.config.schema import TrainingConfig
+from csml.config import HardwareConfig, ImagesConfig, TrainingConfig
 from csml.data.images import Images
-from csml.data.loading import CropBatch, view_batches
-from csml.data.sampling import BatchPlan, epoch_batches, generator_for, plan_batch, steps_per_epoch
-from csml.training.loop import TrainingLoop
-from csml.training.run_directory import RunDirectory
+from csml.data.loading import CropBatch, view_batches, worker_count
+from csml.data.sampling import BatchPlan, epoch_batches, steps_per_epoch
+from csml.distributed.world import world_of
+from csml.pixels import CropSpec
 from csml.training.schedule import Timetable
-from csml.views.recipe import CropSpec
+from csml.training.task import deal
+
+SMALLEST_BATCH = 2
+"""BatchNorm has no statistics of a single image."""
 
 
-class Drawing(NamedTuple):
-    """Arguments of `plan_batch`."""
+class CropConfig(Protocol):
+    """The settings that batches of crops depend on."""
 
-    omega: np.ndarray | None = None
-    positives: int = 1
-    similarities: np.ndarray | None = None
-
-
-class CropLoop(TrainingLoop):
-    """A TrainingLoop over crops of `images`."""
-
-    def __init__(self, command: str, config: TrainingConfig, images: Images, run: RunDirectory) -> None:
-        timetable = timetable_of(config, len(images))
-        super().__init__(command, config, images, run, timetable, config.images.workers, config.images.max_failed)
-        self._training = config
-
-    @abstractmethod
-    def crops(self) -> list[CropSpec]:
-        """The crops of every image that a step needs."""
-
-    def omega(self) -> Drawing:
-        """What neighbours are drawn from, and how."""
-        return Drawing()
-
-    def batches(self) -> Iterator[CropBatch]:
-        config, specs = self._training, self.crops()
-        batches = epoch_batches(len(self.images), config.batch_size, config.seed, self.epoch)
-        drawing = self.omega()
-
-        def plans() -> Iterator[BatchPlan]:
-            for step in range(self.step, len(batches)):
-                numbers = generator_for(config.seed, self.epoch, step, 0)
-                plan = plan_batch(
-                    batches[step], drawing.omega, len(specs), numbers, drawing.positives, drawing.similarities
-                )
-                yield from (plan.only(rows, part) for rows, part in self.deal(len(batches[step])))
-
-        return view_batches(self.images, plans(), specs, self.workers, pin=self.device.type == "cuda")
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def images(self) -> ImagesConfig: ...
+    @property
+    def hardware(self) -> HardwareConfig: ...
 
 
-def timetable_of(config: TrainingConfig, images: int) -> Timetable:
-    """Epochs of the settings as steps."""
+def crop_batches(
+    images: Images,
+    specs: Sequence[CropSpec],
+    plan: Callable[[np.ndarray, int], BatchPlan],
+    config: CropConfig,
+    fabric: Fabric,
+    epoch: int,
+    start: int,
+    smallest: int = SMALLEST_BATCH,
+) -> Iterator[CropBatch]:
+    """This process's share of the batches of an epoch, in pieces.
+
+    Args:
+        images: what is cropped.
+        specs: the crops of each image.
+        plan: draws the random numbers of a batch, from its ids `(B,)` and its step.
+        config: batch size, seed, workers and pieces.
+        fabric: device and processes.
+        epoch: epochs that are complete.
+        start: the first step wanted.
+        smallest: rows per process that a piece must have.
+    """
+    world, device = world_of(fabric), fabric.device.type
+    batches = epoch_batches(len(images), config.batch_size, config.seed, epoch)
+
+    def plans() -> Iterator[BatchPlan]:
+        for step in range(start, len(batches)):
+            whole = plan(batches[step], step)
+            yield from (
+                whole.only(rows, part) for rows, part in deal(len(batches[step]), config.hardware, world, smallest)
+            )
+
+    workers = worker_count(images, config.images.workers, device)
+    return view_batches(images, plans(), specs, workers, pin=device == "cuda")
+
+
+def crop_timetable(config: TrainingConfig, images: int) -> Timetable:
+    """The timetable of a run over `images` images, from settings in epochs."""
     settings, per_epoch = config.optimizer, steps_per_epoch(images, config.batch_size)
     milestones = tuple(float(epoch * per_epoch) for epoch in settings.milestones)
     return Timetable(

@@ -1,77 +1,94 @@
-"""Pre-training: crops → views → framework → loss, and between epochs the search for Ω and the online 20-NN."""
+"""Pre-training: crops → views → framework → loss; between epochs the search for neighbours and the online 20-NN."""
 
+import logging
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from lightning_fabric import Fabric
 
-from csml.config.schema import PretrainConfig
+from csml.config import PretrainConfig
 from csml.data.failures import Failures
 from csml.data.images import Images, Subset
 from csml.data.loading import CropBatch
 from csml.data.open import DataSplits
+from csml.data.sampling import BatchPlan, generator_for, plan_batch
+from csml.distributed.device import memory_format
+from csml.distributed.world import world_of
 from csml.evaluation.features import Features, extract_features
 from csml.evaluation.knn import TEMPERATURE, knn_accuracy
-from csml.methods.framework import StepResult
-from csml.models.sync_batchnorm import synchronised
-from csml.neighbors.bank import OnlineBank
-from csml.neighbors.omega import Omega, purity, save_omega, search_omega, thinned, turnover
-from csml.training.build import build_method, peak_learning_rate
-from csml.training.crops import CropLoop, Drawing
-from csml.training.device import memory_format
-from csml.training.metrics import embedding_statistics
-from csml.training.run_directory import RunDirectory
-from csml.views.recipe import CropSpec, crop_specs, make_views
+from csml.methods import StepResult
+from csml.runs.directory import RunDirectory
+from csml.runs.metrics import embedding_statistics
+from csml.search.bank import OnlineBank
+from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
+from csml.training.build import build_method, build_optimizer, peak_learning_rate
+from csml.training.crops import SMALLEST_BATCH, crop_batches, crop_timetable
+from csml.training.task import LOWER_LEARNING_RATE, epoch_and_step
+from csml.views.recipe import crop_specs, make_views
 from csml.weights import save_backbone
+
+log = logging.getLogger("csml")
 
 _ONLINE_K = 20
 
 
-class Pretraining(CropLoop):
-    """One run of `csml pretrain`.
+class Pretraining:
+    """The task of `csml pretrain`.
 
     Args:
         config: checked settings.
-        data: the opened data; `data.train` is learnt from, the labelled parts only measure.
-        run: where everything is written.
+        data: the opened data; `data.train` is learnt from, the labelled splits only measure.
+        run: where weights and neighbour sets are written.
+        fabric: device, precision and processes.
     """
 
-    def __init__(self, config: PretrainConfig, data: DataSplits, run: RunDirectory) -> None:
-        super().__init__("pretrain", config, data.train, run)
-        self.config, self.data = config, data
-        self.method = build_method(config, len(data.train), self.world)
-        if config.framework == "byol":  # without negatives BatchNorm leaks nothing, and the whole batch is better
-            synchronised(self.method, self.world, self.device)
+    command = "pretrain"
+    smallest_batch = SMALLEST_BATCH
+    advice = LOWER_LEARNING_RATE
+
+    def __init__(self, config: PretrainConfig, data: DataSplits, run: RunDirectory, fabric: Fabric) -> None:
+        self.config, self.data, self.run, self.fabric = config, data, run, fabric
+        self.world, self.device = world_of(fabric), fabric.device
+        self.images, self.fingerprint = data.train, data.train.fingerprint()
+        self.timetable = crop_timetable(config, len(data.train))
+        # One collection per data set for the whole run, so that the log names an unreadable file once.
+        self.failures = self._failures(data.train)
+        self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
+        self.network = build_method(config, len(data.train), self.world, self.device)
+        for warning in self.network.warnings(config, len(data.train)):
+            log.warning(warning)
         if config.hardware.compile:
-            for encoder in (self.method.query_encoder, self.method.key_encoder):
+            for encoder in self.network.encoders():
                 encoder.compile()
         lr = peak_learning_rate(config.optimizer, config.batch_size)
-        self.step_method = self.set_up(self.method, [(self.method.parameters(), lr)], config.optimizer)
+        self.optimizer = build_optimizer([(self.network.parameters(), lr)], config.optimizer)
         self.neighbors: Omega | None = None
         online = config.views.cross_sample and config.neighbors.features == "online"
         self.bank = OnlineBank(len(data.train), config.model.dim, self.device) if online else None
         self.searched: dict[str, Any] = {}
-        """what the search before the current epoch, if there was one, found out about Ω"""
-        self._failures_of = {id(data.train): self.failures}
+        """metrics of the search before the current epoch, if there was one"""
         self._kept: tuple[tuple[int, str], Features] | None = None
-        self._results: list[StepResult] = []
-        """of the pieces of the current batch"""
 
-    # ------------------------------------------------------------------------------------------------- a step
+    # A step.
 
-    def crops(self) -> list[CropSpec]:
-        return crop_specs(self.config)
+    def batches(self, epoch: int, step: int) -> Iterator[CropBatch]:
+        config, found, specs = self.config, self.neighbors, crop_specs(self.config)
+        indices = None if found is None else found.indices
+        similarities = found.similarities if found is not None and config.neighbors.draw == "similar" else None
 
-    def omega(self) -> Drawing:
-        positives, found = self.config.views.positives, self.neighbors
-        if found is None:
-            return Drawing(None, positives)
-        similar = self.config.neighbors.draw == "similar"
-        return Drawing(found.indices, positives, found.similarities if similar else None)
+        def plan(ids: np.ndarray, step: int) -> BatchPlan:
+            numbers = generator_for(config.seed, epoch, step, 0)
+            return plan_batch(ids, indices, len(specs), numbers, config.views.positives, similarities)
 
-    def train_step(self, batch: CropBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        return crop_batches(self.images, specs, plan, config, self.fabric, epoch, step)
+
+    def before_step(self, progress: float) -> None:
+        self.network.progress = progress
+
+    def train_step(self, network: Any, batch: CropBatch, generator: torch.Generator) -> StepResult:
         config, device = self.config, self.device
         ids = batch.anchors.numpy()
         omega = self.neighbors.indices[ids] if self.neighbors else np.empty((len(ids), 0), np.int64)  # (B, k)
@@ -86,103 +103,99 @@ class Pretraining(CropLoop):
             memory_format(config.hardware),
             batch.part,
         )
-        result: StepResult = self.step_method(views, generator)
-        self._results.append(result)
-        return result.loss, result.metrics
+        result: StepResult = network(views, generator)
+        return result
 
-    def after_backward(self) -> None:
-        for result in self._results:
-            self.method.after_backward(result)
+    def after_backward(self, outcomes: list[StepResult]) -> None:
+        for result in outcomes:
+            self.network.after_backward(result)
             if self.bank is not None:
                 keys, ids = result.fresh[0]  # the anchors'
                 self.bank.add(keys[max(keys)], ids)
-        self._results = []
 
-    def set_schedules(self, done: int) -> None:
-        super().set_schedules(done)
-        self.method.progress = done / self.timetable.steps
+    # Between epochs.
 
-    # -------------------------------------------------------------------------------------- borders of epochs
-
-    def before_epoch(self) -> None:
-        """Search Ω if it is due."""
+    def before_epoch(self, epoch: int) -> None:
+        """Search the neighbour set Ω if it is due (docs/method.md#neighbors)."""
         settings = self.config.neighbors
-        since = self.epoch - settings.warmup_epochs
+        since = epoch - settings.warmup_epochs
         wanted = self.config.views.cross_sample and settings.k > 0
         due = since >= 0 and since % settings.refresh_every == 0
-        if not wanted or not due or (self.neighbors is not None and self.neighbors.epoch == self.epoch):
+        if not wanted or not due or (self.neighbors is not None and self.neighbors.epoch == epoch):
             return
         started = time.monotonic()
         if self.bank is not None:
             share = self.world.share(len(self.images))
             features, good = self.bank.keys[share], self.bank.seen[share].cpu()
         else:
-            pooled = self._features(self.data.train, settings.encoder)
+            pooled = self._features(self.images, self.failures, settings.encoder, epoch)
             features, good = pooled.by_stage[4].to(self.device), pooled.good
-        found = search_omega(features, good, settings.k, self.epoch, settings.recall, self.world)
+        found = search_omega(features, good, settings.k, epoch, settings.recall, self.world)
         found = thinned(found, settings.keep, settings.mutual)
-        self.searched = {"omega/purity": purity(found.indices, self.data.train.labels)}
+        self.searched = {"omega/purity": purity(found.indices, self.images.labels)}
         self.searched["search_seconds"] = time.monotonic() - started
         if self.neighbors is not None:
             self.searched["omega/turnover"] = turnover(self.neighbors.indices, found.indices)
         self.neighbors = found
-        if self.world.first:
-            save_omega(self.run.neighbors(self.epoch), found)
+        if self.world.is_rank_zero:
+            save_omega(self.run.neighbors(epoch), found)
 
-    def close_epoch(self, record: dict[str, Any]) -> str:
-        record |= {"chance": self.method.chance, **self.searched}
+    def end_epoch(self, epoch: int, record: dict[str, Any]) -> str:
+        record |= {"chance": self.network.chance, **self.searched}
         self.searched = {}
-        for stage, keys in self.method.recent_keys().items():
+        for stage, keys in self.network.recent_keys().items():
             for name, value in embedding_statistics(keys).items():
                 record[f"{name}/stage{stage}"] = value
             record[f"alignment/stage{stage}"] = 2 - 2 * record[f"positive/stage{stage}"]  # mean ‖q_a − k_a‖²
         every = self.config.monitor.knn_every
-        if every and (self.epoch % every == 0 or self.epoch == self.config.epochs):
-            record.update(self._online_knn())
+        if every and (epoch % every == 0 or epoch == self.config.epochs):
+            record |= self.online_knn(epoch)
         return _summary(record, self.config.epochs)
 
-    def save_weights(self) -> None:
-        backbone = self.method.query_encoder.backbone
-        save_backbone(self.run.backbone, backbone, self.config.model, self.config.images)
-
-    def _online_knn(self) -> dict[str, float]:
-        labeled, val = self.data.labeled, self.data.val
-        if labeled is None or val is None:
+    def online_knn(self, epoch: int) -> dict[str, float]:
+        """The 20-NN accuracy with the current weights; empty without labels."""
+        if self.data.labeled is None or self.data.val is None:
             return {}
-        train, test = (self._features(images, "query") for images in (labeled, val))
-        shares, _, _ = knn_accuracy(train, test, 4, [_ONLINE_K], TEMPERATURE, self.fabric)
-        return {"knn20": shares[0]}
+        train = self._features(self.data.labeled, self._other_failures["labeled"], "query", epoch)
+        test = self._features(self.data.val, self._other_failures["val"], "query", epoch)
+        accuracy, _, _ = knn_accuracy(train, test, 4, [_ONLINE_K], TEMPERATURE, self.fabric)
+        return {"knn20": accuracy[0]}
 
-    def _features(self, images: Images, encoder: str) -> Features:
-        """This process's share, with the weights as they are between two epochs; those of the training set are kept,
-        for test and search."""
-        if isinstance(images, Subset) and images.images is self.data.train:
-            return self._features(self.data.train, encoder).subset(images.ids)
-        key = (self.epoch, encoder)
-        if images is self.data.train and self._kept is not None and self._kept[0] == key:
+    def save_weights(self) -> None:
+        save_backbone(self.run.backbone, self.network.query_encoder.backbone, self.config.model, self.config.images)
+
+    def where(self, epoch: int, step: int) -> str:
+        return epoch_and_step(self.timetable, epoch, step)
+
+    def _failures(self, images: Images | None) -> Failures:
+        return Failures(self.data.train if images is None else images, self.config.images.max_failed)
+
+    def _features(self, images: Images, failures: Failures, role: str, epoch: int) -> Features:
+        """This process's share, with the weights after `epoch` epochs. Features of the training set are kept until the
+        next epoch: the 20-NN and the search need the same ones."""
+        train = self.data.train
+        if isinstance(images, Subset) and images.images is train:
+            return self._features(train, self.failures, role, epoch).subset(images.ids)
+        if images is train and self._kept is not None and self._kept[0] == (epoch, role):
             return self._kept[1]
-        network = self.method.key_encoder if encoder == "key" else self.method.query_encoder
-        # One collection of failures per data set for the whole run, so that a file is named once.
-        failures = self._failures_of.setdefault(id(images), Failures(images, self.config.images.max_failed))
         features = extract_features(
-            network.backbone,
+            self.network.encoder(role).backbone,
             images,
             self.config.images,
             self.fabric,
-            failures=failures,
+            failures=self.failures if images is train else failures,
             unit_halves=True,
             only_mine=True,
         )
-        if images is self.data.train:
-            self._kept = (key, features)
+        if images is train:
+            self._kept = (epoch, role), features
         return features
 
-    # ------------------------------------------------------------------------------------------ interruptions
+    # Checkpoints.
 
     def state_dict(self) -> dict[str, Any]:
         omega = self.neighbors
         return {
-            **super().state_dict(),
             "omega": None if omega is None else torch.from_numpy(omega.indices),
             "similarities": None if omega is None else torch.from_numpy(omega.similarities),
             "omega_epoch": -1 if omega is None else omega.epoch,
@@ -190,8 +203,7 @@ class Pretraining(CropLoop):
             "searched": self.searched,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["omega"] is not None:
             self.neighbors = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
         if self.bank is not None:
@@ -200,14 +212,14 @@ class Pretraining(CropLoop):
 
 
 def _summary(record: dict[str, Any], epochs: int) -> str:
-    parts = [
+    words = [
         f"epoch {record['epoch']:>{len(str(epochs))}}/{epochs}",
         f"loss {record['loss/stage4/a']:.3f} (chance {record['chance']:.2f})",
         *([f"accuracy {record['accuracy/stage4']:.1%}"] if "accuracy/stage4" in record else []),
         f"{record['images_per_second']:,.0f} images/s",
     ]
     if record.get("omega/purity") is not None:
-        parts.append(f"Ω purity {record['omega/purity']:.1%}")
+        words.append(f"Ω purity {record['omega/purity']:.1%}")
     if "knn20" in record:
-        parts.append(f"20-NN {record['knn20']:.1%}")
-    return "  ".join(parts)
+        words.append(f"20-NN {record['knn20']:.1%}")
+    return "  ".join(words)

@@ -1,4 +1,4 @@
-"""How long a run is, and the learning rate over it."""
+"""The length of a run, and the learning rate over it (docs/method.md#schedule)."""
 
 import math
 from collections.abc import Sequence
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timetable:
-    """A run counted in steps."""
+    """The length of a run in steps, and its learning-rate schedule."""
 
     steps: int
-    """of the whole run"""
+    """steps of the whole run"""
     per_epoch: int
-    """between two records of metrics; the last epoch may be shorter"""
+    """steps between two records of metrics; the last epoch may be shorter"""
     warmup: float = 0.0
     milestones: tuple[float, ...] | None = None
-    """where the learning rate is multiplied by 0.1; None: half a cosine instead"""
+    """steps at which the learning rate is multiplied by 0.1; None: half a cosine instead"""
 
     @property
     def epochs(self) -> int:
         return -(-self.steps // self.per_epoch)
 
     def rate(self, step: int, peak: float) -> float:
-        """The learning rate of the step after `step` others."""
+        """The learning rate after `step` steps."""
         if self.milestones is None:
             return learning_rate(step, self.steps, peak, self.warmup)
         return stepped(step, self.milestones, peak, self.warmup)
 
 
 def learning_rate(step: int, total_steps: int, peak: float, warmup_steps: float = 0.0) -> float:
-    """Linear from 0 to `peak` over the warm-up, then a half cosine that reaches 0 when the run is over."""
+    """Linear from 0 to `peak` over the warm-up, then half a cosine that reaches 0 at the end of the run."""
     if step < warmup_steps:
         return peak * (step + 1) / (warmup_steps + 1)
     progress = (step - warmup_steps) / max(1.0, total_steps - warmup_steps)
@@ -37,7 +37,7 @@ def learning_rate(step: int, total_steps: int, peak: float, warmup_steps: float 
 
 
 def stepped(step: int, milestones: Sequence[float], peak: float, warmup_steps: float = 0.0) -> float:
-    """Linear from 0 to `peak` over the warm-up, then times 0.1 at each milestone, in steps."""
+    """Linear from 0 to `peak` over the warm-up, then times 0.1 at each milestone."""
     if step < warmup_steps:
         return peak * (step + 1) / (warmup_steps + 1)
     return peak * 0.1 ** sum(step >= milestone for milestone in milestones)

@@ -1,6 +1,7 @@
-"""Colour jitter, grey, blur, solarise, flip and normalisation of a whole batch on the training device.
+"""Colour jitter, greyscale, blur, solarisation, flip and normalisation of a batch on the training device.
 
-The random numbers are drawn on the CPU, so that a run does not depend on the device and nothing waits for it.
+Random numbers are drawn on the CPU: the draws do not depend on the device, and no step waits for the device.
+Described in docs/method.md#views.
 """
 
 import math
@@ -12,22 +13,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from csml.config.schema import AugmentationConfig
-from csml.world import Part
+from csml.config import AugmentationConfig
+from csml.distributed.world import Part
+from csml.pixels import normalize
 
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
 _LUMA = (0.2989, 0.587, 0.114)
 ORDER_GROUP = 64
-"""Consecutive samples that share one random order of the four jitter operations: few kernels on a GPU."""
+"""Number of consecutive samples that share a random order of the four jitter operations; keeps GPU kernels few."""
 _CACHED = 1 << 18
-"""Floats that a CPU should work on at once: 1 MB."""
+"""Floats that a CPU processes at a time: 1 MB, which fits its cache."""
 _BLURRED_AT_ONCE = 1 << 21
+"""Floats that are blurred at a time, which bounds the memory."""
 
 
 @dataclass(frozen=True)
 class AugmentParams:
-    """What happens to each of B samples; the neutral value where an operation was not drawn."""
+    """Parameters of the augmentation of B samples; a neutral value switches an operation off for a sample."""
 
     brightness: Tensor
     """`(B,)` factors, neutral 1"""
@@ -46,16 +47,16 @@ class AugmentParams:
     flip: Tensor
     """`(B,)` bool"""
     start: int = 0
-    """row of the whole batch that the first sample is"""
+    """row of the whole batch at which these samples start"""
 
 
 def draw_params(
     samples: int, config: AugmentationConfig, generator: torch.Generator, part: Part | None = None
 ) -> AugmentParams:
-    """Draw the parameters of `samples` samples, distributed as MoCo v2's torchvision transforms draw them.
+    """Draw the parameters of `samples` samples with the distributions of MoCo v2's torchvision transforms.
 
-    `part`: the samples are only some of a batch; what the others get is drawn as well, so that a sample's numbers do
-    not depend on how many processes share the batch.
+    With `part`, the samples are only some rows of a batch. The parameters of the whole batch are drawn and then
+    sliced, so a sample's parameters do not depend on the number of processes.
     """
     start, batch = (part.start, part.total) if part else (0, samples)
 
@@ -87,8 +88,8 @@ def draw_params(
 
 
 def augment(crops: Tensor, params: AugmentParams, max_sigma: float) -> Tensor:
-    """uint8 crops `(B, 3, S, S)` → what the network sees: normalised float32 `(B, 3, S, S)` on the same device."""
-    # Flipping comes first, where a pixel is a byte: all other operations treat left and right alike.
+    """Augment and normalise: uint8 crops `(B, 3, S, S)` → float32 `(B, 3, S, S)` on the same device."""
+    # Flip first, while pixels are bytes: cheaper, and it commutes with every other operation.
     flipped = params.flip.nonzero()[:, 0].to(crops.device, non_blocking=True)  # (f,)
     crops = crops.index_copy(0, flipped, crops.index_select(0, flipped).flip(3))
     x = torch.empty(crops.shape, device=crops.device)  # (B, 3, S, S)
@@ -108,7 +109,7 @@ def augment(crops: Tensor, params: AugmentParams, max_sigma: float) -> Tensor:
 
 
 def _chunks(crops: Tensor, start: int) -> list[slice]:
-    """Rows that share an order of the jitter; on a CPU not more than its cache holds through all operations."""
+    """Slices of rows that share a jitter order; on a CPU small enough to stay in its cache through all operations."""
     size = ORDER_GROUP
     if crops.device.type == "cpu":
         size = min(size, max(1, _CACHED // crops[:1].numel()))
@@ -117,22 +118,18 @@ def _chunks(crops: Tensor, start: int) -> list[slice]:
 
 
 def _blurred(sigma: Tensor, at_once: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Standard deviations and rows of the samples to blur, some at a time; on the CPU: no synchronisation."""
+    """Yield standard deviations and row indices of the samples to blur, a few at a time.
+
+    Both stay on the CPU, so that selecting the rows does not synchronise with the device.
+    """
     rows = sigma.nonzero()[:, 0]  # (b,)
-    for part in rows.split(at_once) if len(rows) else ():
-        yield sigma[part], part
+    for chunk in rows.split(at_once) if len(rows) else ():
+        yield sigma[chunk], chunk
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
     """`(G,)` → `(G, 1, 1, 1)` on the device of `like`"""
     return values.to(like.device, non_blocking=True)[:, None, None, None]
-
-
-def normalize(x: Tensor) -> Tensor:
-    """Subtract ImageNet's mean and divide by its deviation, in place; `(B, 3, H, W)` floats in [0, 1]."""
-    mean = torch.tensor(MEAN, dtype=x.dtype).to(x.device, non_blocking=True)[:, None, None]
-    std = torch.tensor(STD, dtype=x.dtype).to(x.device, non_blocking=True)[:, None, None]
-    return x.sub_(mean).div_(std)
 
 
 def _luma(x: Tensor) -> Tensor:
@@ -142,9 +139,9 @@ def _luma(x: Tensor) -> Tensor:
 
 
 def _jitter(x: Tensor, params: AugmentParams, rows: slice) -> None:
-    """The four operations on some rows of one group, in the group's order, in place; clamped as torchvision does."""
+    """Apply the four operations, in their drawn order and in place, to rows of one group; clamp as torchvision does."""
     if bool((params.brightness[rows] == 1).all() and (params.hue[rows] == 0).all()):
-        return  # a coin decides on all four
+        return  # one coin switches all four operations
     for operation in params.order[rows.start].tolist():
         if operation == 0:
             x.mul_(_column(params.brightness[rows], x)).clamp_(0, 1)
@@ -159,38 +156,38 @@ def _jitter(x: Tensor, params: AugmentParams, rows: slice) -> None:
 
 
 def shift_hue_(x: Tensor, shift: Tensor) -> None:
-    """Turn the hue of `(B, 3, H, W)` in [0, 1] by `shift` `(B, 1, 1, 1)` of the colour circle, in HSV space, in place.
+    """Rotate the hue of `(B, 3, H, W)` in [0, 1] by `shift` `(B, 1, 1, 1)` turns of the HSV colour circle, in place.
 
-    Written without branches: `where` and `%` cost ten times what vectorised arithmetic does on a CPU.
+    Branch-free: on a CPU, `where` and `%` cost ten times as much as vectorised arithmetic.
     """
     red, green, blue = x.split(1, dim=1)  # (B, 1, H, W) each
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
     scale = chroma.clamp(min=1e-12).reciprocal_()
-    # The circle in six parts: around 0 where red is largest, 2 green, 4 blue. sign(value − red) is 0 where it is red.
+    # Hue in sixths of a turn: around 0 if red is largest, 2 if green, 4 if blue. sign(value − red) is 0 if red is.
     sextant = (red - green).mul_(scale).add_(4)
     sextant = torch.lerp((blue - red).mul_(scale).add_(2), sextant, (value - green).sign_())
     sextant = torch.lerp((green - blue).mul_(scale), sextant, (value - red).sign_())
     turn = sextant.div_(6).add_(shift)  # (B, 1, H, W)
-    # How far each channel falls below the value: 0 within a sixth of its own place on the circle, all of the chroma
-    # from a third on. Places opposite to it: red 1/2, green 5/6, blue 1/6.
+    # How far each channel lies below the value: 0 within a sixth of a turn of its own hue, the full chroma beyond a
+    # third. Measured from the opposite hues: red 1/2, green 5/6, blue 1/6.
     opposite = torch.tensor([1 / 2, 5 / 6, 1 / 6], dtype=x.dtype).to(x.device, non_blocking=True)[:, None, None]
     away = turn - opposite  # (B, 3, H, W)
-    away.sub_(away.round()).abs_()  # of a turn, to the opposite place
+    away.sub_(away.round()).abs_()  # distance to the opposite hue, in turns
     fall = away.mul_(-6).add_(2).clamp_(0, 1)
     torch.sub(value, fall.mul_(chroma), out=x)
 
 
 def gaussian_blur(x: Tensor, sigma: Tensor, radius: int) -> Tensor:
-    """Blur `(B, 3, S, S)` with one `sigma` `(B,)` per sample; 2·radius + 1 taps, borders reflected.
+    """Blur `(B, 3, S, S)` with one `sigma` `(B,)` per sample; 2·radius + 1 taps, reflected borders.
 
-    One depthwise convolution along each side does it for all samples at once, whatever their sigmas.
+    One depthwise convolution per axis blurs all samples at once, each with its own sigma.
     """
     batch, channels, size, _ = x.shape
     radius = min(radius, size - 1)
     taps = torch.arange(-radius, radius + 1, device=x.device)
     kernel = torch.exp(-0.5 * (taps / sigma[:, None]) ** 2)  # (B, 2R+1)
-    kernel = kernel * (kernel > 1e-9)  # what is far below rounding would be denormal: four times slower
+    kernel = kernel * (kernel > 1e-9)  # denormal weights would make it four times slower
     kernel = (kernel / kernel.sum(dim=1, keepdim=True)).repeat_interleave(channels, dim=0)  # (B·3, 2R+1)
     x = F.pad(x, [radius] * 4, mode="reflect").view(1, batch * channels, size + 2 * radius, size + 2 * radius)
     x = F.conv2d(x, kernel[:, None, None, :], groups=batch * channels)

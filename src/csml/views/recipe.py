@@ -1,68 +1,64 @@
-"""Which views one anchor gets, and how strongly each query is pulled to each key (METHOD §2, §5).
+"""The views of an anchor, and the weight with which each query is pulled to each key.
 
 MoCo v2:      query a → key a.
 CsMl:         queries a, p → keys a, p (½, ½);  query mixed = mix(a, p) → keys a, p (λ, 1 − λ).
 P positives:  queries a, p, p2, … → keys a, p, p2, … (1 / (P + 1) each);  mixed as above.
-Multi-crop:   query small, V small crops of every side → the same keys in equal parts; counts once for each side.
-Symmetric:    every view of a, p, … is a query once and a key once; small crops are pulled to both halves of the keys.
+Multi-crop:   query small, V small crops of each side → the same keys with equal weights; counts once per side.
+Symmetric:    each view of a, p, … is a query once and a key once; small crops are pulled to the keys of both
+              directions.
+
+See docs/method.md#loss for the weights and docs/method.md#multi-crop for the small crops.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from csml.config.schema import AugmentationConfig, PretrainConfig, ViewsConfig
+from csml.config import AugmentationConfig, PretrainConfig, ViewsConfig
+from csml.distributed.world import Part, whole
+from csml.pixels import CropSpec
 from csml.views.augment import augment, draw_params
 from csml.views.mixing import cutmix, mixup
-from csml.world import Part, whole
 
 _SCALE, _SCALE_BESIDE_SMALL = (0.2, 1.0), (0.14, 1.0)
 SWAPPED = "_swapped"
-"""Ends the name of a query or key that took the other's place."""
-
-
-@dataclass(frozen=True)
-class CropSpec:
-    """One random crop to be cut from every anchor or from one of its neighbours."""
-
-    name: str
-    image: int
-    """0: the anchor; i: its i-th neighbour"""
-    size: int
-    scale: tuple[float, float]
-    ratio: tuple[float, float]
+"""Suffix of the names of queries and keys whose roles are swapped (the symmetric direction)."""
 
 
 class Views(NamedTuple):
-    """The batch as a framework sees it: B anchors, Q query groups, P keys."""
+    """A batch as a framework receives it: B anchors, Q queries, P keys.
+
+    This is the only contract between views and frameworks: a framework does not know how the views were made.
+    """
 
     queries: dict[str, Tensor]
-    """Q × `(B·V, 3, S, S)`, encoded with gradient: V views of each anchor (1, but for small crops), row b·V + v.
-    Each is one forward, normalised by its own batch; sub-batches of split BatchNorm hold the same anchors in all."""
+    """Q × `(B·V, 3, S, S)`, encoded with gradient. V is the number of views per anchor (1 except for small crops),
+    row b·V + v. Each query is one forward, normalised by its own batch; the sub-batches of split BatchNorm hold the
+    same anchors in all of them."""
     groups: dict[str, int]
-    """per query, how many of METHOD's query groups it stands for: 1, but small crops of several sides"""
+    """for each query, its weight in the loss, counted in query groups: the number of sides for small crops, else 1"""
     keys: dict[str, Tensor]
-    """P × `(B, 3, S, S)`, encoded without"""
+    """P × `(B, 3, S, S)`, encoded without gradient"""
     weights: dict[str, Tensor]
-    """per query, `(P,)` or `(P, B)`: how strongly it is pulled to each key, in the order of `keys`; sums to 1"""
+    """for each query, `(P,)` or `(P, B)`: the weight of each key as its positive, in the order of `keys`; sums to 1"""
     key_ids: dict[str, Tensor]
-    """P × `(B,)`: the image each key shows"""
+    """P × `(B,)`: the id of the image that each key shows"""
     known: Tensor
-    """`(B, R)`: ids known to show what the anchor shows, itself first, then its Ω"""
+    """`(B, R)`: ids of the known positives of each anchor: its own id, then its neighbour set Ω"""
     part: Part | None = None
-    """which rows of a batch the anchors are, if not all"""
+    """which rows of a batch the anchors are; None for a whole batch"""
 
 
 def sides(views: ViewsConfig) -> tuple[str, ...]:
-    """The images of one anchor: a itself, then its neighbours p, p2, p3, …"""
+    """The names of an anchor's images: a for the anchor, then p, p2, p3, … for its neighbours."""
     neighbors = ("p", *(f"p{i}" for i in range(2, views.positives + 1)))
     return ("a", *neighbors) if views.cross_sample else ("a",)
 
 
 def crop_specs(config: PretrainConfig) -> list[CropSpec]:
-    """The crops that `make_views` needs, in its order."""
+    """The crops that `make_views` expects, in its order."""
     views, ratio, size = config.views, config.augmentation.crop_ratio, config.images.size
     scale = config.augmentation.crop_scale or (_SCALE_BESIDE_SMALL if views.small_crops else _SCALE)
     small = views.small_size or max(8, 8 * round(size * 3 / 7 / 8))
@@ -89,48 +85,49 @@ def make_views(
     memory_format: torch.memory_format = torch.contiguous_format,
     part: Part | None = None,
 ) -> Views:
-    """Augment every crop with its own random draw, mix, and say who is pulled to whom.
+    """Augment every crop with its own random draw, mix, and set the weight of every key for every query.
 
     Args:
         crops: uint8 `(B, 3, S, S)` for each of `crop_specs`, on the training device.
         anchor_ids: `(B,)`.
-        neighbor_ids: `(P, B)`, equal to `anchor_ids` where x_p = x_a.
-        omega: `(B, k)` neighbours of each anchor; k = 0 before the first search.
-        views, augmentation: the config.
+        neighbor_ids: `(P, B)`; equal to `anchor_ids` where x_p = x_a.
+        omega: `(B, k)`, the neighbour set Ω of each anchor; k = 0 before the first search.
+        views, augmentation: the settings.
         generator: CPU generator of this step.
-        memory_format: of the images, as the network wants them.
-        part: which rows of a batch these are, if it is shared by several processes.
+        memory_format: of the returned images.
+        part: which rows of a batch these are, if several processes share it.
     """
     part = part or whole(len(anchor_ids))
 
-    def seen(crop: Tensor, settings: AugmentationConfig, each: int = 1) -> Tensor:
+    def augmented(crop: Tensor, settings: AugmentationConfig, each: int = 1) -> Tensor:
         params = draw_params(len(crop), settings, generator, whole(each * part.total)._replace(start=each * part.start))
         return augment(crop, params, settings.blur_sigma[1]).contiguous(memory_format=memory_format)
 
     names = sides(views)
-    asking = {side: seen(crops[f"query_{side}"], augmentation) for side in names}
-    answering = {side: seen(crops[f"key_{side}"], _of_keys(augmentation)) for side in names}
-    queries, weights = _queries(asking, views, generator, part)
-    keys, key_ids = dict(answering), dict(zip(names, [anchor_ids, *neighbor_ids], strict=False))
+    query_views = {side: augmented(crops[f"query_{side}"], augmentation) for side in names}
+    key_views = {side: augmented(crops[f"key_{side}"], _key_augmentation(augmentation)) for side in names}
+    queries, weights = _queries(query_views, views, generator, part)
+    keys, key_ids = dict(key_views), dict(zip(names, [anchor_ids, *neighbor_ids], strict=False))
     if views.symmetric:
-        swapped, pulls = _queries(answering, views, generator, part)
+        swapped, swapped_weights = _queries(key_views, views, generator, part)
         queries |= {name + SWAPPED: images for name, images in swapped.items()}
-        keys |= {side + SWAPPED: images for side, images in asking.items()}
+        keys |= {side + SWAPPED: images for side, images in query_views.items()}
         key_ids |= {side + SWAPPED: ids for side, ids in key_ids.items()}
-        # A direction has nothing to do with the keys of the other.
-        weights = {name: torch.cat([pull, torch.zeros_like(pull)]) for name, pull in weights.items()}
-        weights |= {name + SWAPPED: torch.cat([torch.zeros_like(pull), pull]) for name, pull in pulls.items()}
+        # A query is pulled only to the keys of its own direction.
+        weights = {name: torch.cat([own, torch.zeros_like(own)]) for name, own in weights.items()}
+        weights |= {name + SWAPPED: torch.cat([torch.zeros_like(own), own]) for name, own in swapped_weights.items()}
     groups = dict.fromkeys(queries, 1)
     if views.small_crops:
         small = [crops[f"small_{side}_{v}"] for side in names for v in range(views.small_crops)]
-        queries["small"] = seen(torch.stack(small, dim=1).flatten(0, 1), augmentation, len(small))  # (B·V, 3, s, s)
+        stacked = torch.stack(small, dim=1).flatten(0, 1)  # (B·V, 3, s, s)
+        queries["small"] = augmented(stacked, augmentation, len(small))
         groups["small"], weights["small"] = len(names), torch.full((len(keys),), 1 / len(keys))
     known = torch.cat([anchor_ids[:, None], omega], dim=1)  # (B, 1 + k)
     return Views(queries, groups, keys, weights, key_ids, known, part)
 
 
-def _of_keys(settings: AugmentationConfig) -> AugmentationConfig:
-    """BYOL augments the two views of a pair differently."""
+def _key_augmentation(settings: AugmentationConfig) -> AugmentationConfig:
+    """The augmentation of keys, which differs from that of queries in BYOL."""
     blur = settings.blur if settings.key_blur is None else settings.key_blur
     solarize = settings.solarize if settings.key_solarize is None else settings.key_solarize
     return replace(settings, blur=blur, solarize=solarize)
@@ -139,12 +136,12 @@ def _of_keys(settings: AugmentationConfig) -> AugmentationConfig:
 def _queries(
     images: dict[str, Tensor], views: ViewsConfig, generator: torch.Generator, part: Part
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Views of every side, P of them, and their mixture; and how strongly each is pulled to the P keys."""
+    """The queries (one view per side, P sides, and the mixture of a and p) and their weights for the P keys."""
     queries = dict(images)
     weights = {side: torch.full((len(images),), 1 / len(images)) for side in images}
     if views.mix != "none":
         mix = cutmix if views.mix == "cutmix" else mixup
         queries["mixed"], lam = mix(images["a"], images["p"], views.mix_alpha, generator, views.mix_per_sample, part)
-        absent = [torch.zeros_like(lam)] * (len(images) - 2)  # neighbours that are not in the mixture
+        absent = [torch.zeros_like(lam)] * (len(images) - 2)  # p2, p3, … are not in the mixture
         weights["mixed"] = torch.stack([lam, 1 - lam, *absent])  # (P,) or (P, B)
     return queries, weights

@@ -1,4 +1,4 @@
-"""Networks in and out of files: ours as safetensors, anyone's checkpoint, without executing pickled code."""
+"""Saving networks as safetensors and loading them, also from other trainers' checkpoints, without executing pickles."""
 
 import json
 from dataclasses import asdict
@@ -11,42 +11,41 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
 
-from csml.config.detection import DetectConfig, DetectorConfig
-from csml.config.schema import BackboneConfig, ImagesConfig
-from csml.data.cache import atomic_write, checksum
+from csml.config import BACKBONES, SMALL, BackboneConfig, DetectConfig, DetectorConfig, ImagesConfig
 from csml.errors import CsmlError, reason, some
-from csml.models.backbones import BACKBONES, ONLY_HERE, build_backbone
+from csml.files import atomic_write, checksum
+from csml.models.backbones import build_backbone
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
-from csml.views.augment import MEAN, STD
+from csml.pixels import MEAN, STD
+from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
 from csml.weights.layouts import recognise, torchvision_names
 from csml.weights.reading import read_tensors
 
-_BACKBONE, _CLASSIFIER, _DETECTOR = "backbone.safetensors", "classifier.safetensors", "detector.safetensors"
-
 
 def save_backbone(path: Path, backbone: ResNet, model: BackboneConfig, images: ImagesConfig) -> None:
-    """Write the network without its heads under torchvision's names, and how to feed it."""
+    """Write the network without heads, under torchvision's names, with metadata about its input."""
     _save(path, backbone, _facts(model, images))
 
 
 def save_classifier(
     path: Path, classifier: Classifier, model: BackboneConfig, images: ImagesConfig, classes: tuple[str, ...]
 ) -> None:
-    """Write a network that tells classes apart, how to feed it, and the names of the classes."""
+    """Write a classifier, with metadata about its input and its class names."""
     _save(path, classifier, {**_facts(model, images), "classes": classes})
 
 
 def load_backbone(path: str | Path) -> ResNet:
-    """The pre-trained network in eval mode: images `(B, 3, H, W)` → pooled features `(B, C)`.
+    """Load a pre-trained network in eval mode: images `(B, 3, H, W)` → pooled features `(B, C)`.
 
     Args:
         path: a run directory, its backbone.safetensors, or a checkpoint of another trainer (.pth, .pt, .ckpt,
-            .safetensors), whose architecture is recognised from its shapes.
+            .safetensors). The architecture of a checkpoint is recognised from the shapes of its weights.
 
-    The network is torchvision's, under torchvision's names, with `fc` replaced by the identity.
+    Returns:
+        torchvision's network, with torchvision's names and the identity as `fc`.
     """
-    tensors = torchvision_names(read_tensors(_file(path, _BACKBONE)))
+    tensors = torchvision_names(read_tensors(_file(path, BACKBONE)))
     network = _network(path, weight_facts(path), tensors)
     net = build_backbone(network.backbone, network.small_images)
     _fill(net, tensors, f"{path} does not fit {network.backbone}")
@@ -54,31 +53,35 @@ def load_backbone(path: str | Path) -> ResNet:
 
 
 def network_of(path: str | Path) -> BackboneConfig:
-    """Which network the weights belong to."""
+    """The architecture of the network that the weights belong to."""
     facts = weight_facts(path)
-    return _network(path, facts, {} if facts else torchvision_names(read_tensors(_file(path, _BACKBONE))))
+    return _network(path, facts, {} if facts else torchvision_names(read_tensors(_file(path, BACKBONE))))
 
 
 def _network(path: str | Path, facts: dict[str, Any], tensors: dict[str, Tensor]) -> BackboneConfig:
-    """What a file of ours says of itself, else what the shapes tell."""
+    """The architecture: from the metadata if csml wrote the file, else from the shapes of the weights."""
     if facts:
         return BackboneConfig(facts["backbone"], facts["small_images"])
     name = recognise(tensors)
-    if name in ONLY_HERE:
+    if name in SMALL:
         raise CsmlError(
-            f"{path}: of a {name}, only the files that csml writes for use say all that is needed; give its run"
+            f"{path} is a checkpoint of {name}, which lacks some settings of the network; give its run directory"
         )
     if name is None:
-        raise CsmlError(f"{path} is none of the networks known here: {', '.join(BACKBONES)}")
+        raise CsmlError(f"{path} does not match any known network: {', '.join(BACKBONES)}")
     return BackboneConfig(name, small_images=tensors["conv1.weight"].shape[-1] == 3)
 
 
 def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
-    """The network of a run of `csml finetune`, `mine` or `supervised`, in eval mode, and its facts: classes, size, …"""
-    file = _file(path, _CLASSIFIER)
+    """Load the classifier of a `csml finetune`, `mine` or `supervised` run in eval mode.
+
+    Returns:
+        The classifier and the metadata of its file: classes, size, …
+    """
+    file = _file(path, CLASSIFIER)
     facts = weight_facts(file)
     if "classes" not in facts:
-        raise CsmlError(f"{path} tells no classes apart; give a run of csml finetune, mine or supervised")
+        raise CsmlError(f"{path} is not a classifier; give a run of csml finetune, mine or supervised")
     classifier = Classifier(build_backbone(facts["backbone"], facts["small_images"]), len(facts["classes"]))
     tensors = read_tensors(file)
     _fill(classifier, tensors, f"{path} does not fit {facts['backbone']}")
@@ -86,29 +89,32 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
 
 
 def save_detector(path: Path, detector: Detector, config: DetectConfig, classes: tuple[str, ...], masks: bool) -> None:
-    """Write a detector, how to feed it, and the names of its classes."""
+    """Write a detector, with metadata about its input and its class names."""
     network = {"backbone": config.model.backbone, "small_images": config.model.small_images}
     sizes = {"test_side": config.scenes.test_side, "max_side": config.scenes.max_side, "mean": MEAN, "std": STD}
     _save(path, detector, {**network, **sizes, "detector": asdict(config.detector), "masks": masks, "classes": classes})
 
 
 def finds_objects(path: str | Path) -> bool:
-    """Whether it is the run, or the file, of a detector rather than of a classifier."""
+    """Whether `path` is the run or the file of a detector (and not of a classifier)."""
     path = Path(path).expanduser()
-    file = path / _DETECTOR if path.is_dir() else path
+    file = path / DETECTOR if path.is_dir() else path
     return file.exists() and "detector" in weight_facts(file)
 
 
 def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
-    """The detector of a run of `csml detect`, in eval mode, and its facts: classes, test_side, …
+    """Load the detector of a `csml detect` run in eval mode.
 
-    It takes a list of images `(3, h, w)`, uint8 or in [0, 1], of any size, and returns for each its boxes, labels from
-    1, scores, and masks.
+    It takes a list of images `(3, h, w)`, uint8 or in [0, 1], of any size, and returns boxes, labels (from 1), scores
+    and masks for each.
+
+    Returns:
+        The detector and the metadata of its file: classes, test_side, …
     """
-    file = _file(path, _DETECTOR)
+    file = _file(path, DETECTOR)
     facts = weight_facts(file)
     if "detector" not in facts:
-        raise CsmlError(f"{path} finds no objects; give a run of csml detect")
+        raise CsmlError(f"{path} is not a detector; give a run of csml detect")
     settings: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in facts["detector"].items()
     }
@@ -120,8 +126,11 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
 
 
 def weight_facts(path: str | Path) -> dict[str, Any]:
-    """How a file of ours wants to be fed (size, eval_crop, …); empty for others' files. Reads no weights."""
-    file = _file(path, _BACKBONE)
+    """The metadata that csml writes into weight files (backbone, size, eval_crop, …), without loading the weights.
+
+    Empty for files that csml did not write.
+    """
+    file = _file(path, BACKBONE)
     if file.suffix != ".safetensors":
         return {}
     try:
@@ -133,8 +142,8 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
 
 def weights_digest(path: str | Path) -> str:
-    """A hash of the weight file, which tells results of other weights."""
-    return checksum(_file(path, _BACKBONE))[:20]
+    """A hash of the weight file, to recognise results that belong to other weights."""
+    return checksum(_file(path, BACKBONE))[:20]
 
 
 def _facts(model: BackboneConfig, images: ImagesConfig) -> dict[str, Any]:
@@ -155,10 +164,10 @@ def _save(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:
 
 
 def _fill(network: nn.Module, tensors: dict[str, Tensor], problem: str) -> None:
-    """Load what the network needs; CsmlError that lists what is missing, of another shape, or left over."""
+    """Load the tensors into the network, or raise a CsmlError that lists missing, mismatched and unexpected names."""
     wanted = network.state_dict()
     tensors = dict(tensors)
-    for key in wanted:  # old checkpoints do not count batches
+    for key in wanted:  # old checkpoints do not have this counter
         if key.endswith("num_batches_tracked"):
             tensors.setdefault(key, torch.zeros((), dtype=torch.long))
     missing = [key for key in wanted if key not in tensors]
@@ -166,8 +175,8 @@ def _fill(network: nn.Module, tensors: dict[str, Tensor], problem: str) -> None:
     if missing or wrong:
         unexpected = [key for key in tensors if key not in wanted]
         lists = [("missing", missing), ("of another shape", wrong), ("unexpected", unexpected)]
-        told = [f"{len(names)} {what} ({some(names)})" for what, names in lists if names]
-        raise CsmlError(f"{problem}: {'; '.join(told)}")
+        details = [f"{len(names)} {what} ({some(names)})" for what, names in lists if names]
+        raise CsmlError(f"{problem}: {'; '.join(details)}")
     network.load_state_dict({key: tensors[key] for key in wanted})
 
 

@@ -1,4 +1,4 @@
-"""A backbone for other libraries: their names, their file formats. Heads of pre-training are never in it."""
+"""Exporting a backbone, without the heads of pre-training, to the names and file formats of other libraries."""
 
 import json
 import pickle
@@ -11,15 +11,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torchvision.models.resnet import ResNet
 
-from csml.config.schema import BackboneConfig
-from csml.data.cache import atomic_write
+from csml.config import TORCHVISION, BackboneConfig
 from csml.errors import CsmlError
-from csml.models.backbones import TORCHVISION, stage_channels
-from csml.views.augment import MEAN, STD
+from csml.extras import extra
+from csml.files import atomic_write
+from csml.models.backbones import stage_channels
+from csml.pixels import MEAN, STD
 
 
 def export(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], format: str, path: Path) -> str:
-    """Write `backbone` in a format of FORMATS; returns the lines of Python that load it."""
+    """Write `backbone` in one of FORMATS and return the lines of Python that load it."""
     if format not in FORMATS:
         raise CsmlError(f"to: {format!r} is unknown; choose one of {', '.join(FORMATS)}")
     return FORMATS[format](backbone.cpu().eval(), network, facts, path)
@@ -58,10 +59,9 @@ def _safetensors(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any
 
 
 def _onnx(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
-    try:
+    with extra("onnx", "to: onnx"):
+        import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise CsmlError("to: onnx needs two more packages: pip install onnx onnxscript") from error
     size = facts.get("size", 224)
     batch = torch.export.Dim("batch", min=1)
     with atomic_write(path) as temporary:
@@ -100,7 +100,7 @@ def _detectron2(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any]
 
 
 def detectron2_name(key: str) -> str:
-    """`layer1.0.bn2.weight` → `res2.0.conv2.norm.weight`: torchvision's name to detectron2's."""
+    """Convert torchvision's name to detectron2's: `layer1.0.bn2.weight` → `res2.0.conv2.norm.weight`."""
     if not key.startswith("layer"):
         return "stem." + key.replace("bn1.", "conv1.norm.")
     stage, block, *rest = key.removeprefix("layer").split(".")
@@ -112,7 +112,7 @@ def detectron2_name(key: str) -> str:
 
 
 def _huggingface(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
-    """A folder as timm keeps it on the Hugging Face hub."""
+    """Write a folder in the layout that timm uses on the Hugging Face hub."""
     _only_known(network, "huggingface")
     _only_usual_stem(network, "huggingface")
     size, crop = facts.get("size", 224), facts.get("eval_crop", 0.875)
@@ -162,8 +162,8 @@ def _plain(backbone: ResNet) -> dict[str, Tensor]:
 def _only_known(network: BackboneConfig, library: str) -> None:
     if network.backbone not in TORCHVISION:
         raise CsmlError(
-            f"to: {library} has no network like {network.backbone}, which exists only here; export it as safetensors "
-            "or onnx, or train a torchvision network such as resnet18"
+            f"to: {library} has no network {network.backbone}, which exists only in csml; export it as safetensors or "
+            "onnx, or train a torchvision network such as resnet18"
         )
 
 

@@ -1,21 +1,22 @@
-"""Whose checkpoint it is: the network's weights under torchvision's names, out of what trainers wrap around them."""
+"""Finds the backbone in the checkpoints of other trainers and translates its names to torchvision's."""
 
 import re
 
 import torch
 from torch import Tensor
 
-from csml.models.backbones import BACKBONES, build_backbone
+from csml.config import BACKBONES
+from csml.models.backbones import build_backbone
 
-_FOLLOWER = re.compile(r"momentum|encoder_k|key_|teacher|target|ema|offline", re.IGNORECASE)
-"""In the name of an averaged copy: the network that learnt is preferred, as in MoCo's own conversion."""
+_AVERAGED = re.compile(r"momentum|encoder_k|key_|teacher|target|ema|offline", re.IGNORECASE)
+"""Matches the prefix of a momentum encoder. The trained network is preferred over it, as in MoCo's own conversion."""
 _SEQUENTIAL = {"0.": "conv1.", "1.": "bn1.", "4.": "layer1.", "5.": "layer2.", "6.": "layer3.", "7.": "layer4."}
-"""Children of a ResNet put into an nn.Sequential, as lightly's examples do."""
+"""Names of a ResNet's children in an nn.Sequential, as in lightly's examples."""
 
 
 def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The network inside a checkpoint of torchvision, timm, MoCo, SwAV, SimSiam, BYOL, DINO, VISSL, solo-learn,
-    lightly and their like, whatever its prefix; empty if there is none."""
+    """Extract the network from a checkpoint of torchvision, timm, MoCo, SwAV, SimSiam, BYOL, DINO, VISSL, solo-learn,
+    lightly or a similar trainer, whatever the prefix of its names; empty if there is none."""
     plain = _prefixes(tensors, "conv1.weight", "layer4.0.conv1.weight")
     if plain:
         return _under(tensors, plain[0])
@@ -28,18 +29,18 @@ def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def recognise(tensors: dict[str, Tensor]) -> str | None:
-    """The backbone whose layers have these names and shapes, the first convolution aside."""
-    ours = _shapes(tensors)
+    """The name of the backbone whose stages have these names and shapes; the first convolution is not compared."""
+    shapes = _shapes(tensors)
     for name in BACKBONES:
         with torch.device("meta"):
-            theirs = _shapes(build_backbone(name).state_dict())
-        if theirs == ours:
+            expected = _shapes(build_backbone(name).state_dict())
+        if expected == shapes:
             return name
     return None
 
 
 def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
-    # Old checkpoints do not count batches.
+    # Old checkpoints do not have the counter num_batches_tracked.
     return {
         key: value.shape
         for key, value in tensors.items()
@@ -48,10 +49,10 @@ def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
 
 
 def _prefixes(tensors: dict[str, Tensor], first: str, last: str) -> list[str]:
-    """What stands before both names; networks that learnt before averaged copies, short before long."""
+    """Prefixes under which both names exist; trained networks before momentum encoders, then short before long."""
     found = [key[: -len(first)] for key in tensors if key.endswith(first)]
     found = [prefix for prefix in found if (not prefix or prefix.endswith(".")) and prefix + last in tensors]
-    return sorted(found, key=lambda prefix: (bool(_FOLLOWER.search(prefix)), len(prefix), prefix))
+    return sorted(found, key=lambda prefix: (bool(_AVERAGED.search(prefix)), len(prefix), prefix))
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

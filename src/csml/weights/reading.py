@@ -1,4 +1,4 @@
-"""Tensors out of anyone's checkpoint file, by name, without executing anything that is in it."""
+"""Reads tensors from any checkpoint file without executing code that the file contains."""
 
 import pickle
 import zipfile
@@ -16,7 +16,7 @@ from csml.errors import CsmlError
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Every tensor in a .safetensors or torch file under its dotted name, dictionaries in dictionaries included."""
+    """All tensors of a .safetensors or torch file by dotted name, including those in nested dictionaries."""
     try:
         loaded = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
     except Exception as error:
@@ -24,7 +24,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     _collect(loaded, "", tensors)
     if not tensors:
-        raise CsmlError(f"{path} holds a {type(loaded).__name__} without weights, not a dictionary of them")
+        raise CsmlError(f"{path} holds a {type(loaded).__name__} without weights instead of a dictionary of weights")
     return tensors
 
 
@@ -32,9 +32,9 @@ def _unpickled(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        if not zipfile.is_zipfile(path):  # the format before torch 1.6 has more ways to do things than to be read
+        if not zipfile.is_zipfile(path):  # the format before torch 1.6 can call code outside of the unpickler
             raise
-        # Trainers leave their settings beside the weights, as objects of classes that are not here, or should not run.
+        # Trainers store settings beside the weights, as objects of classes that are unknown or must not run here.
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_INERT)
 
 
@@ -46,15 +46,15 @@ def _collect(value: Any, prefix: str, into: dict[str, Tensor]) -> None:
             _collect(item, f"{prefix}.{key}" if prefix else str(key), into)
 
 
-class _Stand(dict):  # type: ignore[type-arg]
-    """What every other object of a pickle becomes: it takes what it is given and does nothing."""
+class _Placeholder(dict):  # type: ignore[type-arg]
+    """Replaces every object of an unknown class in a pickle: accepts any call or assignment and does nothing."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__()
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __call__(self, *arguments: Any, **named: Any) -> "_Stand":
+    def __call__(self, *arguments: Any, **named: Any) -> "_Placeholder":
         return self
 
     def __setstate__(self, state: Any) -> None: ...
@@ -68,8 +68,8 @@ class _Stand(dict):  # type: ignore[type-arg]
     def add(self, value: Any) -> None: ...
 
 
-class _Trusted:
-    """A function that may be called, and nothing else be done to."""
+class _Callable:
+    """Wraps a trusted function so that a pickle can only call it, not change it."""
 
     __slots__ = ("_function",)
 
@@ -86,19 +86,19 @@ _NEEDED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("torch", "Size"): torch.Size,
     ("torch", "device"): torch.device,
-    ("torch._utils", "_rebuild_tensor"): _Trusted(torch._utils._rebuild_tensor),
-    ("torch._utils", "_rebuild_tensor_v2"): _Trusted(torch._utils._rebuild_tensor_v2),
-    ("torch._utils", "_rebuild_parameter"): _Trusted(torch._utils._rebuild_parameter),
-    ("builtins", "getattr"): _Trusted(lambda *_: _Stand),  # how nested classes are named
-    ("__builtin__", "getattr"): _Trusted(lambda *_: _Stand),
+    ("torch._utils", "_rebuild_tensor"): _Callable(torch._utils._rebuild_tensor),
+    ("torch._utils", "_rebuild_tensor_v2"): _Callable(torch._utils._rebuild_tensor_v2),
+    ("torch._utils", "_rebuild_parameter"): _Callable(torch._utils._rebuild_parameter),
+    ("builtins", "getattr"): _Callable(lambda *_: _Placeholder),  # pickles use it to look up nested classes
+    ("__builtin__", "getattr"): _Callable(lambda *_: _Placeholder),
 }
-"""All it takes to build tensors in plain containers. Storages are looked up by torch itself."""
+"""The only names that are looked up: enough to build tensors in plain containers. torch looks up storages itself."""
 
 
 class _InertUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        return _NEEDED.get((module, name), _Stand)
+        return _NEEDED.get((module, name), _Placeholder)
 
 
 _INERT = SimpleNamespace(Unpickler=_InertUnpickler, __name__="inert")
-"""Stands where torch.load expects the pickle module: classes and functions of a file are never looked up."""
+"""Passed to torch.load in place of the pickle module, so that classes and functions of a file are never looked up."""

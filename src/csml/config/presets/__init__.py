@@ -1,73 +1,61 @@
-"""Named settings: small YAML files laid over the defaults. Each is CsMl; its twins are what CsMl is compared with.
+"""Presets: small YAML files laid over the defaults.
 
-NAME-moco-v2: one query, one key, one level. NAME-byol: BYOL. NAME-csml-byol: CsMl on BYOL.
+A base preset such as `demo` is CsMl on momentum contrast. Its twins, such as `demo-moco-v2` or `demo-csml-byol`, lay
+the file of a framework over it, and single.yaml to leave out what CsMl adds. Settings under `twins` in a base override
+those files.
 """
 
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from csml.config.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from csml.config.layers import flatten, lay_over
+from csml.config.yaml_files import load_yaml
 from csml.errors import CsmlError
 
 BASES = ("demo", "photos", "cifar10-cpu", "cifar10", "imagenet-200ep", "imagenet-300ep", "imagenet-800ep")
-TWINS: dict[str, tuple[str, ...]] = {"moco-v2": ("single",), "byol": ("byol", "single"), "csml-byol": ("byol",)}
-"""The files that make a twin of a base, laid over it in turn."""
+TWINS: dict[str, tuple[str, ...]] = {
+    twin: names for framework in FRAMEWORKS.values() for twin, names in framework.twins().items()
+}
+"""Suffixes of presets, each with the files that are laid over the base in turn."""
 PRESETS: tuple[str, ...] = (*BASES, *(f"{base}-{twin}" for base in BASES for twin in TWINS))
-
-
 SECTIONS = ("linear", "supervised", "finetune", "mine")
-"""Parts of a preset that are for other commands than pretrain."""
-
-
+"""Sections of a preset that belong to other commands than pretrain."""
 DETECT_PRESETS: tuple[str, ...] = ("small-c4", "small-fpn", "voc-c4", "coco-fpn-1x", "coco-fpn-2x")
-"""Of `csml detect`, whose settings are of another kind."""
-
-
-def detect_preset(name: str) -> dict[str, Any]:
-    """The settings of a preset of `csml detect` as dotted keys."""
-    if name not in DETECT_PRESETS:
-        raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(DETECT_PRESETS)}")
-    return flatten(_read(f"detect/{name}"))
+"""Presets of `csml detect`."""
 
 
 def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
-    """The settings of a preset as dotted keys, e.g. `{"images.size": 32}`; of pre-training, or of another command's
-    section."""
-    if name not in PRESETS:
-        raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(PRESETS)}")
+    """The settings of a preset by dotted key, e.g. `{"images.size": 32}`.
+
+    Args:
+        name: one of PRESETS.
+        section: a command of SECTIONS; by default the settings are those of pre-training.
+    """
+    _require(name, PRESETS)
     base = max((base for base in BASES if name.startswith(base)), key=len)
     settings = _read(base)
     sections = {key: settings.pop(key, {}) for key in SECTIONS}
     if section is not None:
         return flatten(sections[section])
-    special = settings.pop("twins", {})  # what a base wants otherwise than the files of its twins
+    own = settings.pop("twins", {})
     for file in TWINS.get(name[len(base) + 1 :], ()):
-        if file == "byol":
-            settings.pop("contrast", None)
-        settings = _laid_over(_laid_over(settings, _read(file)), special.get(file, {}))
-    return flatten(settings)
+        settings = lay_over(lay_over(settings, _read(file)), own.get(file, {}))
+    chosen = settings.get("framework", DEFAULT_FRAMEWORK)
+    return flatten({key: value for key, value in settings.items() if key == chosen or key not in FRAMEWORKS})
 
 
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+def detect_preset(name: str) -> dict[str, Any]:
+    """The settings of a preset of `csml detect` by dotted key."""
+    _require(name, DETECT_PRESETS)
+    return flatten(_read(f"detect/{name}"))
 
 
-def _laid_over(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(under)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _laid_over(merged[key], value) if both else value
-    return merged
+def _require(name: str, names: tuple[str, ...]) -> None:
+    if name not in names:
+        raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(names)}")
 
 
 def _read(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((files(__package__) / f"{name}.yaml").read_text("utf-8"))
+    loaded: dict[str, Any] = load_yaml((files(__package__) / f"{name}.yaml").read_text("utf-8"))
     return loaded

@@ -1,4 +1,9 @@
-"""Images with objects on them, for detection: VOC and COCO files, and drawn scenes, all read to one form."""
+"""Images with annotated objects, for detection: VOC, COCO and synthetic scenes in one form."""
+
+from csml.extras import extra
+
+with extra("detect", "detection"):  # before any module of this package imports it
+    import pycocotools  # noqa: F401
 
 from csml.data.scenes.annotations import Annotations, Objects, Scenes
 

@@ -1,4 +1,4 @@
-"""Objects on N images: boxes, classes and masks as a few flat arrays, which loader workers share."""
+"""The objects of N images: boxes, classes and masks in a few flat arrays, which loader workers share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,51 +8,51 @@ from typing import Any, NamedTuple
 import numpy as np
 from pycocotools import mask as rle
 
-from csml.data.cache import cache_key
 from csml.data.images import Images
+from csml.files import cache_key
 
 _FEW = 0.02
-"""Share of the objects that may lack a mask where masks are learnt; those are left out."""
+"""Share of the objects that may lack a mask when masks are learnt; these objects are left out."""
 
 Rle = dict[str, Any]
-"""A mask as pycocotools holds it: `size` (height, width) and compressed `counts`."""
+"""A mask in pycocotools' form: `size` (height, width) and compressed `counts`."""
 
 
 class Objects(NamedTuple):
     """The O objects of one image."""
 
     boxes: np.ndarray
-    """float32 `(O, 4)`: x0, y0, x1, y1 in pixels, from the left edge of the first to the right edge of the last"""
+    """float32 `(O, 4)`: x0, y0, x1, y1 in pixels, from the outer edge of the first pixel to that of the last"""
     labels: np.ndarray
     """int64 `(O,)`"""
     crowd: np.ndarray
-    """bool `(O,)`: a region of many, neither learnt nor missed"""
+    """bool `(O,)`: a region with many objects; not used for training, and not a miss in a test"""
     difficult: np.ndarray
-    """bool `(O,)`: learnt, but not missed"""
+    """bool `(O,)`: used for training, but not a miss in a test"""
     masks: list[Rle | None]
-    """of each object, where it has one"""
+    """one per object, None if it has no mask"""
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """The objects of all images, one image after the other; T objects in all."""
+    """The objects of all images, concatenated; T objects in total."""
 
     sizes: np.ndarray
     """int64 `(N, 2)`: height and width of each image"""
     starts: np.ndarray
-    """int64 `(N + 1,)`: where the objects of each image start"""
+    """int64 `(N + 1,)`: the first object of each image"""
     boxes: np.ndarray
     labels: np.ndarray
     crowd: np.ndarray
     difficult: np.ndarray
     counts: np.ndarray
-    """uint8, the compressed masks one after the other"""
+    """uint8, the concatenated compressed masks"""
     offsets: np.ndarray
-    """int64 `(T + 1,)`: where each mask starts; one without bytes is not there"""
+    """int64 `(T + 1,)`: the start of each mask; a mask of zero bytes means that the object has none"""
 
     @classmethod
     def pack(cls, sizes: Sequence[tuple[int, int]], objects: Sequence[Objects]) -> "Annotations":
-        """Lay the objects of every image out flat."""
+        """Concatenate the objects of all images."""
         masks = [b"" if mask is None else mask["counts"] for each in objects for mask in each.masks]
         return cls(
             sizes=np.array(sizes, dtype=np.int64).reshape(-1, 2),
@@ -78,17 +78,19 @@ class Annotations:
         return {"size": self.sizes[id].tolist(), "counts": self.counts[start:end].tobytes()} if end > start else None
 
     def count_learnable(self) -> np.ndarray:
-        """int64 `(N,)`: objects of each image that are learnt."""
-        of = np.repeat(np.arange(len(self)), np.diff(self.starts))
-        return np.bincount(of[~self.crowd], minlength=len(self))
+        """int64 `(N,)`: number of objects of each image that are used for training."""
+        return np.bincount(self._image_ids()[~self.crowd], minlength=len(self))
 
     def without_mask(self) -> np.ndarray:
-        """int64: ids of the images of the objects that are learnt but have no mask, one for each."""
-        of = np.repeat(np.arange(len(self)), np.diff(self.starts))
-        return of[~self.crowd & (np.diff(self.offsets) == 0)]
+        """int64: for each object that is used for training but has no mask, the id of its image."""
+        return self._image_ids()[~self.crowd & (np.diff(self.offsets) == 0)]
+
+    def _image_ids(self) -> np.ndarray:
+        """int64 `(T,)`: the image of each object."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def have_masks(self) -> bool:
-        """Of nearly all objects: one without would teach the detector that it is background."""
+        """Whether nearly all objects have masks; the others are left out, and are thus learnt as background."""
         return len(self.without_mask()) <= _FEW * int((~self.crowd).sum()) and len(self.counts) > 0
 
     def subset(self, ids: np.ndarray) -> "Annotations":
@@ -97,37 +99,37 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Scenes:
-    """Images, what is on them, and what the files they come from call it."""
+    """Images, their objects, and the ids that the annotation files use."""
 
     images: Images
     annotations: Annotations
     classes: tuple[str, ...]
     image_ids: tuple[int | str, ...]
-    """of each image, as written to detections"""
+    """the id of each image in the annotation file and in written detections"""
     category_ids: tuple[int, ...]
-    """of each class, likewise"""
+    """the id of each class, likewise"""
     truth: Path | None = None
-    """a COCO file to be scored against as it is"""
+    """the COCO file that detections are scored against directly, if there is one"""
 
     def __len__(self) -> int:
         return len(self.annotations)
 
     def fingerprint(self) -> str:
-        """Changes when a scene, or what is on it, would be another."""
+        """A hash that changes when an id refers to another scene or when its objects change."""
         arrays = [array.tobytes() for array in vars(self.annotations).values()]
         return cache_key(self.images.fingerprint(), self.classes, *arrays)
 
 
 def decode_masks(masks: Sequence[Rle], size: tuple[int, int]) -> np.ndarray:
-    """uint8 `(O, H, W)`."""
+    """Compressed masks → uint8 `(O, H, W)`."""
     if not masks:
         return np.zeros((0, *size), np.uint8)
     return np.ascontiguousarray(rle.decode(list(masks)).transpose(2, 0, 1))
 
 
 def encode_masks(masks: np.ndarray) -> list[Rle]:
-    """Bool or 0/1 `(O, H, W)` → compressed."""
-    columns = np.asfortranarray(masks.astype(np.uint8).transpose(1, 2, 0))  # (H, W, O), column by column
+    """Masks `(O, H, W)`, bool or 0/1 → compressed masks."""
+    columns = np.asfortranarray(masks.astype(np.uint8).transpose(1, 2, 0))  # (H, W, O), column-major
     encoded: list[Rle] = rle.encode(columns)
     return encoded
 

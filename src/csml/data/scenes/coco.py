@@ -1,4 +1,4 @@
-"""COCO's files: one JSON of images, annotations and categories for each part, and folders of images."""
+"""The COCO format: for each split, a JSON file with images, annotations and categories, and a folder of images."""
 
 import json
 from collections import defaultdict
@@ -18,50 +18,51 @@ _TEST = (
     "annotations/*test*.json",
     "test/*.json",
 )
-"""Where exporters put them, the usual place first."""
+"""Where COCO and common exporters put the files, the most common place first."""
 
 
 def is_coco(root: Path) -> bool:
-    return bool(_usual(root, _TRAIN) and _usual(root, _TEST))
+    return bool(_first_match(root, _TRAIN) and _first_match(root, _TEST))
 
 
 def read_coco(
     root: Path, train: Sequence[str], test: Sequence[str], repairs: tuple[Repairs, Repairs]
 ) -> tuple[Scenes, Scenes]:
-    """Scenes to learn from and to test on.
+    """Read the training and the test scenes.
 
     Args:
         root: the folder.
-        train, test: one JSON file each, below it; if not given, where COCO and common exporters put them.
-        repairs: what was odd in either.
+        train, test: one JSON file each, relative to `root`; if empty, the usual places are searched.
+        repairs: collects the problems of each split.
     """
-    files = [_file(root, names, usual, key) for names, usual, key in ((train, _TRAIN, "train"), (test, _TEST, "test"))]
-    learnt = _read(files[0])
-    categories = _categories(files[0], learnt)
-    tested = _read(files[1])
-    unknown = {id: name for id, name in _categories(files[1], tested).items() if categories.get(id) != name}
+    wanted = ((train, _TRAIN, "train"), (test, _TEST, "test"))
+    files = [_file(root, names, patterns, key) for names, patterns, key in wanted]
+    train_content = _read(files[0])
+    categories = _categories(files[0], train_content)
+    test_content = _read(files[1])
+    unknown = {id: name for id, name in _categories(files[1], test_content).items() if categories.get(id) != name}
     if unknown:
         id, name = next(iter(unknown.items()))
         raise CsmlError(f"test: {files[1].name} has the category {id} {name!r}, which {files[0].name} does not have")
-    first = _scenes(root, files[0], learnt, categories, repairs[0])
-    return first, _scenes(root, files[1], tested, categories, repairs[1])
+    first = _scenes(root, files[0], train_content, categories, repairs[0])
+    return first, _scenes(root, files[1], test_content, categories, repairs[1])
 
 
-def _file(root: Path, names: Sequence[str], usual: Sequence[str], key: str) -> Path:
+def _file(root: Path, names: Sequence[str], patterns: Sequence[str], key: str) -> Path:
     if len(names) > 1:
-        raise CsmlError(f"{key}: one COCO file, not {len(names)}")
-    several = [] if names else _usual(root, usual)
-    if len(several) > 1:
-        raise CsmlError(f"{key}: {root} has several: {some([file.name for file in several])}; name one with --{key}")
-    found = root / names[0] if names else next(iter(several), None)
+        raise CsmlError(f"{key}: give one COCO file, not {len(names)}")
+    matches = [] if names else _first_match(root, patterns)
+    if len(matches) > 1:
+        raise CsmlError(f"{key}: {root} has several: {some([file.name for file in matches])}; name one with --{key}")
+    found = root / names[0] if names else next(iter(matches), None)
     if found is None or not found.exists():
-        wanted = names[0] if names else f"such as {usual[0]}"
+        wanted = names[0] if names else f"such as {patterns[0]}"
         raise CsmlError(f"{key}: {root} has no file {wanted}; name it with --{key}")
     return found
 
 
-def _usual(root: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files of the first pattern that has some."""
+def _first_match(root: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files that match the first pattern with any match."""
     return next((files for pattern in patterns if (files := sorted(root.glob(pattern)))), [])
 
 
@@ -104,9 +105,9 @@ def _scenes(root: Path, file: Path, content: dict[str, Any], categories: dict[in
     for row in content["annotations"]:
         image, category = row.get("image_id"), row.get("category_id")
         if image not in images:
-            repairs.add("annotation of an image that is not listed, skipped", f"image_id {image}")
+            repairs.add("annotation of an unlisted image, skipped", f"image_id {image}")
         elif category not in labels:
-            repairs.add(f"annotation of category {category}, which is not listed, skipped", images[image][0])
+            repairs.add(f"annotation of the unlisted category {category}, skipped", images[image][0])
         else:
             box = _corners(row.get("bbox"))
             crowd = bool(row.get("iscrowd", 0))
@@ -117,7 +118,7 @@ def _scenes(root: Path, file: Path, content: dict[str, Any], categories: dict[in
 
 
 def _corners(box: Any) -> tuple[float, float, float, float] | None:
-    """x, y, width, height → corners; a width below 0 is not a swap but nonsense."""
+    """x, y, width, height → corners. A negative width is an error, not a swap of corners; it becomes 0."""
     try:
         x, y, width, height = (float(value) for value in box)
     except (TypeError, ValueError):
@@ -126,13 +127,13 @@ def _corners(box: Any) -> tuple[float, float, float, float] | None:
 
 
 def _image_folder(root: Path, file: Path, names: list[str]) -> Path:
-    """Where most of the first few images are: beside the file, in the folder its name speaks of, or any other."""
-    part = file.stem.rsplit("_", 1)[-1]  # instances_val2017 → val2017
-    candidates = [root / part, root / "images" / part, root / "images", file.parent, file.parent / "images", root]
+    """The folder with most of the first few images: one named after the file, one beside it, or any other in `root`."""
+    split = file.stem.rsplit("_", 1)[-1]  # instances_val2017 → val2017
+    candidates = [root / split, root / "images" / split, root / "images", file.parent, file.parent / "images", root]
     others = sorted(path for pattern in ("*", "images/*") for path in root.glob(pattern) if path.is_dir())
 
-    def there(folder: Path) -> int:
+    def existing(folder: Path) -> int:
         return sum((folder / name).exists() for name in names[:20])
 
-    usual = max(candidates, key=there)
-    return usual if there(usual) or not others else max(others, key=there)
+    best = max(candidates, key=existing)
+    return best if existing(best) or not others else max(others, key=existing)

@@ -1,4 +1,4 @@
-"""Batches of scenes: decoded, resized and flipped in worker processes, with the truth in the form torchvision takes."""
+"""Batches of scenes, decoded, resized and flipped in worker processes, with targets in torchvision's form."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from csml.data.decode import DecodeError
 from csml.data.images import FileImages, Images, Subset
 from csml.data.loading import loader
 from csml.data.scenes.annotations import Scenes, decode_masks
-from csml.views.crop import resized
-from csml.world import Part, whole
+from csml.distributed.world import Part, whole
+from csml.pixels import resized
 
 Target = dict[str, Tensor]
-"""boxes float32 `(O, 4)`, labels int64 `(O,)` from 1 (0 is the background), and if wanted masks uint8 `(O, h, w)`,
-eight pixels in a byte of `packed` on their way."""
+"""boxes float32 `(O, 4)`, labels int64 `(O,)` from 1 (0 is the background), and optionally masks uint8 `(O, h, w)`.
+Between processes, masks are sent as `packed`, with eight pixels per byte."""
 
 
 class ScenePlan(NamedTuple):
-    """What the main process decides about a batch."""
+    """The choices that the main process makes for a batch."""
 
     ids: np.ndarray
     """`(B,)`"""
@@ -31,16 +31,16 @@ class ScenePlan(NamedTuple):
     flips: np.ndarray
     """`(B,)` bool"""
     part: Part | None = None
-    """which rows of a batch these are, if not all"""
+    """which rows of a batch these are; None for a whole batch"""
 
     def only(self, rows: slice, part: Part) -> "ScenePlan":
-        """Some rows of the batch."""
-        all_of_it = len(self.ids[rows]) == part.total
-        return ScenePlan(self.ids[rows], self.sides[rows], self.flips[rows], None if all_of_it else part)
+        """The plan of some rows of the batch."""
+        is_whole = len(self.ids[rows]) == part.total
+        return ScenePlan(self.ids[rows], self.sides[rows], self.flips[rows], None if is_whole else part)
 
 
 class SceneBatch(NamedTuple):
-    """B scenes, less those that could not be read."""
+    """B scenes, without those that could not be read."""
 
     ids: list[int]
     images: list[Tensor]
@@ -49,9 +49,9 @@ class SceneBatch(NamedTuple):
     sizes: list[tuple[int, int]]
     """height and width before resizing"""
     failed: list[int]
-    """ids of files that did not decode"""
-    of: Part | None = None
-    """as in the plan"""
+    """ids of images that could not be read"""
+    planned: Part | None = None
+    """`part` of the plan"""
 
     @property
     def size(self) -> int:
@@ -60,21 +60,21 @@ class SceneBatch(NamedTuple):
     @property
     def part(self) -> Part:
         """Which rows of the batch these are."""
-        return self.of or whole(self.size)
+        return self.planned or whole(self.size)
 
 
 def scene_batches(
     scenes: Scenes, plans: Iterable[ScenePlan], max_side: int, masks: bool, workers: int, pin: bool = False
 ) -> Iterator[SceneBatch]:
-    """Carry out the plans in order."""
+    """Yield the batch of each plan, in order."""
     return iter(loader(_SceneReader(scenes, max_side, masks), plans, workers, pin))
 
 
 def plans_in_order(scenes: int, batch_size: int, side: int) -> list[ScenePlan]:
-    """All scenes in the order of their ids, as they are."""
+    """All scenes in the order of their ids, with the same shorter side and without flips."""
     ids = np.arange(scenes)
-    parts = [ids[start : start + batch_size] for start in range(0, scenes, batch_size)]
-    return [ScenePlan(part, np.full(len(part), side), np.zeros(len(part), bool)) for part in parts]
+    batches = [ids[start : start + batch_size] for start in range(0, scenes, batch_size)]
+    return [ScenePlan(batch, np.full(len(batch), side), np.zeros(len(batch), bool)) for batch in batches]
 
 
 class _SceneReader(Dataset[SceneBatch]):
@@ -95,7 +95,7 @@ class _SceneReader(Dataset[SceneBatch]):
             batch.images.append(image)
             batch.targets.append(self._target(id, before, size, flip))
             batch.sizes.append(before)
-        if plan.part is not None and not batch.images:  # the other processes count on a step of this one: black
+        if plan.part is not None and not batch.images:  # other processes rely on this one for the step: a black image
             batch.ids.append(id)
             batch.images.append(torch.zeros(3, *size, dtype=torch.uint8))
             batch.targets.append({key: values[:0] for key, values in self._target(id, before, size, False).items()})
@@ -116,12 +116,12 @@ class _SceneReader(Dataset[SceneBatch]):
             kept = [objects.masks[row] for row in np.flatnonzero(learnt)]
             masks = _nearest(decode_masks([mask for mask in kept if mask is not None], before), size)
             masks = masks[:, :, ::-1] if flip else masks
-            target["packed"] = torch.from_numpy(np.packbits(masks, axis=2))  # an eighth to send between processes
+            target["packed"] = torch.from_numpy(np.packbits(masks, axis=2))
         return target
 
 
 def _read(images: Images, id: int, size: tuple[int, int], flip: bool) -> Tensor:
-    """uint8 `(3, h, w)`."""
+    """Read, resize and flip an image: uint8 `(3, h, w)`."""
     if isinstance(images, Subset):
         return _read(images.images, int(images.ids[id]), size, flip)
     if isinstance(images, FileImages):  # a JPEG need not be decoded at its full size
@@ -136,7 +136,7 @@ def _read(images: Images, id: int, size: tuple[int, int], flip: bool) -> Tensor:
 
 
 def _nearest(masks: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """`(O, H, W)` → `(O, h, w)`, each pixel that of the nearest centre."""
+    """Resize masks `(O, H, W)` → `(O, h, w)` with nearest-neighbour interpolation."""
     rows, columns = (
         ((np.arange(new) + 0.5) * old / new).astype(np.int64) for new, old in zip(size, masks.shape[1:], strict=True)
     )

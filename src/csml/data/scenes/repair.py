@@ -1,4 +1,4 @@
-"""What annotation files say, checked against the images: repaired where possible, else skipped, and all of it told."""
+"""Checks annotations against the images: repairs what it can, skips the rest, and records both."""
 
 import csv
 import logging
@@ -11,48 +11,48 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as rle
 
-from csml.data.cache import atomic_write
 from csml.data.decode import DecodeError, Picture
 from csml.data.images import ListedImages
 from csml.data.scenes.annotations import Annotations, Objects, Rle, Scenes
 from csml.errors import CsmlError, some
+from csml.files import atomic_write
 from csml.progress import watched
 
 log = logging.getLogger("csml")
 
 _SMALLEST = 1.0
-"""Pixels: the side of an object that a box must at least have."""
+"""Minimum side of a box, in pixels."""
 _SAME_SHAPE = 0.02
-"""Relative difference of the sides' ratios up to which an image is a scaled copy."""
+"""Maximum relative difference of the aspect ratios at which an image counts as a scaled copy."""
 
 
 @dataclass(frozen=True)
 class FoundObject:
-    """An object as a file has it."""
+    """An object as the annotation file states it."""
 
     box: tuple[float, float, float, float] | None
-    """x0, y0, x1, y1; None: to be taken from the mask"""
+    """x0, y0, x1, y1; None: take it from the mask"""
     label: int
     crowd: bool = False
     difficult: bool = False
     segmentation: Any = None
-    """COCO's: polygons, or a run-length code, compressed or not"""
+    """in COCO's form: polygons, or a run-length code, compressed or not"""
 
 
 @dataclass(frozen=True)
 class FoundScene:
-    """An image as a file has it."""
+    """An image as the annotation file states it."""
 
     path: Path
     id: int | str
     size: tuple[int, int] | None
-    """height and width, if the file says"""
+    """height and width, if the file states them"""
     objects: list[FoundObject]
 
 
 @dataclass
 class Repairs:
-    """What was odd, by kind: the images, and what was done."""
+    """The problems that were found in annotations, and what was done about them."""
 
     rows: list[tuple[str, str, str]] = field(default_factory=list)
     """kind, image, detail"""
@@ -61,7 +61,7 @@ class Repairs:
         self.rows.append((kind, str(image), detail))
 
     def log(self) -> None:
-        """A line for each kind, with the first few names."""
+        """Log one line per kind, with the first few image names."""
         by_kind: dict[str, list[str]] = defaultdict(list)
         for kind, image, _ in self.rows:
             by_kind[kind].append(image)
@@ -69,12 +69,13 @@ class Repairs:
             log.warning("%s: %d (%s)", kind, len(names), some(list(dict.fromkeys(names))))
 
     def write(self, path: Path) -> None:
+        """Write all rows as CSV."""
         with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("kind", "image", "detail"), *self.rows])
 
 
 class AnnotatedFiles(ListedImages):
-    """Image files; some of them are taken as they are stored, because their annotations ignore the EXIF rotation."""
+    """Image files; those in `as_stored` are read without the EXIF rotation, since their annotations ignore it."""
 
     def __init__(self, paths: Sequence[Path], root: Path, as_stored: frozenset[int]) -> None:
         super().__init__(paths)
@@ -96,13 +97,13 @@ def assemble(
     repairs: Repairs,
     truth: Path | None = None,
 ) -> Scenes:
-    """Look at every image's header and bring its objects in order."""
+    """Check every scene against the header of its image and collect the usable ones."""
     paths: list[Path] = []
     ids: list[int | str] = []
     sizes: list[tuple[int, int]] = []
     objects: list[Objects] = []
     as_stored: set[int] = set()
-    for scene in watched(found, "looking at images", total=len(found)):
+    for scene in watched(found, "checking images", total=len(found)):
         name = scene.path.name
         try:
             picture = Picture(scene.path)
@@ -119,14 +120,14 @@ def assemble(
             if scene.size == picture.stored_size():
                 as_stored.add(len(paths))
                 size = scene.size
-                repairs.add("stated size is that before the EXIF rotation, read without it", name, detail)
+                repairs.add("stated size ignores the EXIF rotation, image read without it", name, detail)
             elif scale is not None:
                 found_objects = [_scaled(one, scale) for one in found_objects]
-                repairs.add("image is smaller or larger than stated, its objects are scaled", name, detail)
+                repairs.add("image was resized, its objects are scaled", name, detail)
             else:
-                repairs.add("stated size is not the image's, the image's is taken", name, detail)
+                repairs.add("stated size is wrong, the size of the image is used", name, detail)
         picture.close()
-        objects.append(in_order(found_objects, size, name, repairs))
+        objects.append(usable_objects(found_objects, size, name, repairs))
         paths.append(scene.path)
         ids.append(scene.id)
         sizes.append(size)
@@ -138,7 +139,7 @@ def assemble(
 
 
 def _common_scale(stated: tuple[int, int], size: tuple[int, int]) -> float | None:
-    """By how much an image was made smaller or larger since, if it is the same image."""
+    """The factor by which an image was resized after annotation; None if its aspect ratio differs."""
     if min(stated) < 1:
         return None
     tall, wide = size[0] / stated[0], size[1] / stated[1]
@@ -146,7 +147,7 @@ def _common_scale(stated: tuple[int, int], size: tuple[int, int]) -> float | Non
 
 
 def _scaled(one: FoundObject, scale: float) -> FoundObject:
-    """Boxes and polygons; a run-length code cannot be."""
+    """The object with scaled box and polygons; a run-length code is left as it is."""
     box = None if one.box is None else tuple(scale * value for value in one.box)
     segmentation = one.segmentation
     if isinstance(segmentation, list):
@@ -155,7 +156,7 @@ def _scaled(one: FoundObject, scale: float) -> FoundObject:
 
 
 def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:
-    """Images of which nothing is known, as scenes; and those that cannot be read."""
+    """Image files without annotations as scenes, and the paths of those that cannot be read."""
     try:
         scenes = assemble([FoundScene(path, str(path), None, []) for path in paths], Path("/"), (), (), Repairs())
     except CsmlError:
@@ -164,8 +165,8 @@ def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:
     return scenes, [str(path) for path in paths if str(path) not in good]
 
 
-def in_order(found: list[FoundObject], size: tuple[int, int], name: str, repairs: Repairs) -> Objects:
-    """The objects of an image of `size` (height, width) that can be used, with boxes inside it."""
+def usable_objects(found: list[FoundObject], size: tuple[int, int], name: str, repairs: Repairs) -> Objects:
+    """The usable objects of an image of `size` (height, width), with boxes clipped to it."""
     kept: list[tuple[np.ndarray, FoundObject, Rle | None]] = []
     for one in found:
         mask = _mask(one, size, name, repairs)
@@ -176,9 +177,9 @@ def in_order(found: list[FoundObject], size: tuple[int, int], name: str, repairs
         if box is None or not np.isfinite(box).all():
             repairs.add("object without a box, skipped", name)
             continue
-        inside = _inside(box, size, name, repairs)
-        if inside is not None:
-            kept.append((inside, one, mask))
+        clipped = _clipped(box, size, name, repairs)
+        if clipped is not None:
+            kept.append((clipped, one, mask))
     return Objects(
         boxes=np.array([box for box, _, _ in kept], dtype=np.float32).reshape(-1, 4),
         labels=np.array([one.label for _, one, _ in kept], dtype=np.int64),
@@ -188,20 +189,20 @@ def in_order(found: list[FoundObject], size: tuple[int, int], name: str, repairs
     )
 
 
-def _inside(
+def _clipped(
     box: tuple[float, float, float, float], size: tuple[int, int], name: str, repairs: Repairs
 ) -> np.ndarray | None:
     stated = ", ".join(f"{value:g}" for value in box)
     x0, x1, y0, y1 = *sorted((box[0], box[2])), *sorted((box[1], box[3]))
     if (x0, y0, x1, y1) != tuple(box):
-        repairs.add("box with its corners swapped, put right", name, stated)
+        repairs.add("box with swapped corners, corrected", name, stated)
     cut = np.clip([x0, y0, x1, y1], 0, [size[1], size[0]] * 2)
     width, height = cut[2:] - cut[:2]
     if width < _SMALLEST or height < _SMALLEST:
         repairs.add("box without area, skipped", name, stated)
         return None
-    if (np.abs(cut - [x0, y0, x1, y1]) >= 1).any():  # rounding past the border is not worth a word
-        repairs.add("box past the border, cut", name, stated)
+    if (np.abs(cut - [x0, y0, x1, y1]) >= 1).any():  # less than a pixel is rounding
+        repairs.add("box past the border, clipped", name, stated)
     return cut
 
 
@@ -216,15 +217,18 @@ def _mask(one: FoundObject, size: tuple[int, int], name: str, repairs: Repairs) 
 
 
 def compressed(segmentation: Any, size: tuple[int, int]) -> Rle:
-    """Polygons, or a run-length code, as pycocotools wants it; what it would stumble over raises ValueError, …"""
+    """Convert polygons or a run-length code to pycocotools' form.
+
+    Raises ValueError, TypeError, KeyError or IndexError for input on which pycocotools would crash.
+    """
     height, width = size
     if isinstance(segmentation, dict):
         if tuple(segmentation["size"]) != size:
-            raise ValueError(f"is for an image of {segmentation['size'][1]} × {segmentation['size'][0]}")
+            raise ValueError(f"is that of an image of {segmentation['size'][1]} × {segmentation['size'][0]}")
         counts = segmentation["counts"]
         counts = counts.encode() if isinstance(counts, str) else counts
         runs = run_lengths(counts) if isinstance(counts, bytes) else counts
-        if min(runs, default=-1) < 0 or sum(runs) != height * width:  # it would read what is not there
+        if min(runs, default=-1) < 0 or sum(runs) != height * width:  # pycocotools would read out of bounds
             raise ValueError("has runs that do not add up to the image")
         mask: Rle = rle.frPyObjects({"size": list(size), "counts": runs}, height, width)
     else:
@@ -232,7 +236,7 @@ def compressed(segmentation: Any, size: tuple[int, int]) -> Rle:
         if not polygons:
             raise ValueError("has no polygon of three corners")
         if not all(np.isfinite(p).all() and np.abs(p).max() <= 4 * max(size) for p in polygons):
-            raise ValueError("has a corner that is far from the image")  # it would fill the memory on the way there
+            raise ValueError("has a corner far outside of the image")  # pycocotools would allocate too much memory
         mask = rle.merge(rle.frPyObjects(polygons, height, width))
     if rle.area(mask) == 0:
         raise ValueError("covers no pixel")
@@ -240,15 +244,15 @@ def compressed(segmentation: Any, size: tuple[int, int]) -> Rle:
 
 
 def run_lengths(counts: bytes) -> list[int]:
-    """The numbers in a compressed run-length code: five bits a byte, from the third on as differences to the one before
-    the last."""
+    """The run lengths in COCO's compressed code: five bits per byte; from the fourth on, each is stored as the
+    difference to the second to last."""
     runs: list[int] = []
     value, shift = 0, 0
     for byte in counts:
         bits = byte - 48
         value |= (bits & 0x1F) << shift
         shift += 5
-        if not bits & 0x20:  # the last of this number
+        if not bits & 0x20:  # last byte of this number
             if bits & 0x10:
                 value -= 1 << shift
             runs.append(value + (runs[-2] if len(runs) > 2 else 0))

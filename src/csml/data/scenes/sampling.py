@@ -1,4 +1,4 @@
-"""Which scenes are in which batch: every one once in a pass, wide ones with wide ones, all a function of the seed."""
+"""The scenes of each batch, as a function of the seed: every scene once per pass, wide and tall ones separately."""
 
 import itertools
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from csml.config.detection import ScenesConfig
+from csml.config import ScenesConfig
 from csml.data.sampling import generator_for
 from csml.data.scenes.loading import ScenePlan
 
@@ -14,14 +14,14 @@ from csml.data.scenes.loading import ScenePlan
 def training_plans(
     sizes: np.ndarray, config: ScenesConfig, batch_size: int, seed: int, start: int
 ) -> Iterator[ScenePlan]:
-    """Endless plans from iteration `start` on.
+    """Yield endless plans, from iteration `start` on.
 
     Args:
         sizes: `(N, 2)` height and width of each scene.
-        config: short sides to draw from, and the probability of a flip.
+        config: shorter sides to draw from, and the probability of a flip.
         batch_size: scenes per batch.
         seed: of the run.
-        start: iterations that are done.
+        start: number of completed iterations.
     """
     batches = itertools.islice(grouped_batches(sizes[:, 1] > sizes[:, 0], batch_size, seed), start, None)
     choices = np.array(config.short_sides)
@@ -32,9 +32,9 @@ def training_plans(
 
 
 def grouped_batches(wide: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:
-    """Endless batches of either wide or tall scenes: mixed, they would be padded to squares.
+    """Yield endless batches of either wide or tall scenes; mixed batches would be padded to squares.
 
-    What is too little for a batch at the end of a pass is filled up from the next.
+    Scenes that are too few for a batch at the end of a pass are completed with scenes of the next pass.
     """
     waiting: dict[bool, list[int]] = {True: [], False: []}
     for number in itertools.count():

@@ -1,4 +1,4 @@
-"""The layout of Pascal VOC: JPEGImages/, Annotations/ (one XML file an image) and ImageSets/Main/ (lists of names)."""
+"""The Pascal VOC layout: JPEGImages/, Annotations/ (one XML file per image) and ImageSets/Main/ (lists of names)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from csml.progress import watched
 
 _SETS = "ImageSets/Main"
 _SPLITS = (("trainval", "test"), ("train", "val"), ("train", "test"))
-"""Names of lists to learn from and to test on, the first that are there."""
+"""Names of the training and test lists; the first pair that exists is used."""
 
 
 def is_voc(root: Path) -> bool:
@@ -22,28 +22,28 @@ def is_voc(root: Path) -> bool:
 def read_voc(
     root: Path, train: Sequence[str], test: Sequence[str], repairs: tuple[Repairs, Repairs]
 ) -> tuple[Scenes, Scenes]:
-    """Scenes to learn from and to test on.
+    """Read the training and the test scenes.
 
     Args:
-        root: a folder of that layout, or one with several years of it, such as VOCdevkit.
-        train, test: names of lists, such as `trainval` or, of a year, `VOC2007/trainval`; several are joined. If there
-            are none: VOC's own way, all years' trainval and 2007's test, else train and val.
-        repairs: what was odd in either.
+        root: a folder with this layout, or one with several years of it, such as VOCdevkit.
+        train, test: names of lists, such as `trainval` or, for one year, `VOC2007/trainval`; several are concatenated.
+            If empty, VOC's own choice: trainval of all years and test of 2007; else train and val.
+        repairs: collects the problems of each split.
     """
     if not train or not test:
-        usual = _usual_splits(root)
-        train, test = train or usual[0], test or usual[1]
+        default = _default_lists(root)
+        train, test = train or default[0], test or default[1]
     found = [_read_lists(root, names, each) for names, each in zip((train, test), repairs, strict=True)]
     classes = tuple(sorted({name for _, objects in found[0] for name, _ in objects}))
     if not classes:
         raise CsmlError(f"data: the images of {', '.join(train)} in {root} have no objects")
     numbers = {name: label for label, name in enumerate(classes)}
     scenes = []
-    for part, each in zip(found, repairs, strict=True):
+    for split, each in zip(found, repairs, strict=True):
         named: list[FoundScene] = []
-        for scene, objects in part:
+        for scene, objects in split:
             for name in {name for name, _ in objects if name not in numbers}:
-                each.add(f"class {name} is not among those learnt, its objects are left out", scene.path.name)
+                each.add(f"class {name} is not in the training set, its objects are left out", scene.path.name)
             known = [FoundObject(**values, label=numbers[name]) for name, values in objects if name in numbers]  # type: ignore[arg-type]
             named.append(FoundScene(scene.path, scene.id, scene.size, known))
         scenes.append(assemble(named, root, classes, tuple(range(1, len(classes) + 1)), each))
@@ -51,27 +51,28 @@ def read_voc(
 
 
 _Named = list[tuple[str, dict[str, object]]]
-"""Class name, box and flag of each object, before the classes have numbers."""
+"""Class name, box and flag of each object, before classes are numbered."""
 
 
 def _years(root: Path) -> list[Path]:
-    """The folder itself, or those inside that have the layout."""
+    """The folder itself, or the subfolders that have the layout."""
     if (root / _SETS).is_dir():
         return [root]
     return sorted(path.parent.parent for path in root.glob(f"*/{_SETS}") if path.is_dir())
 
 
-def _usual_splits(root: Path) -> tuple[list[str], list[str]]:
+def _default_lists(root: Path) -> tuple[list[str], list[str]]:
+    """Names of the training and test lists to use if none is given."""
     years = _years(root)
     if not years:
         raise CsmlError(f"data: {root} is not in VOC's layout: it has no {_SETS} folder")
     prefix = {year: "" if year == root else f"{year.name}/" for year in years}
     for train, test in _SPLITS:
-        to_learn = [f"{prefix[year]}{train}" for year in years if (year / _SETS / f"{train}.txt").exists()]
-        to_test = [f"{prefix[year]}{test}" for year in years if (year / _SETS / f"{test}.txt").exists()]
-        if to_learn and to_test:
-            return to_learn, to_test[:1]  # VOC 2012's test annotations are not public
-    raise CsmlError(f"train, test: say which lists of {root} to learn from and to test on: {_lists(root)}")
+        train_lists = [f"{prefix[year]}{train}" for year in years if (year / _SETS / f"{train}.txt").exists()]
+        test_lists = [f"{prefix[year]}{test}" for year in years if (year / _SETS / f"{test}.txt").exists()]
+        if train_lists and test_lists:
+            return train_lists, test_lists[:1]  # VOC 2012's test annotations are not public
+    raise CsmlError(f"train, test: name the lists of {root} to train and to test on: {_lists(root)}")
 
 
 def _lists(root: Path) -> str:
@@ -121,7 +122,7 @@ def _read_annotation(year: Path, stem: str, id: str, repairs: Repairs) -> tuple[
             repairs.add("object cannot be read, skipped", file.name, str(error))
             continue
         difficult = (element.findtext("difficult") or "0").strip() == "1"
-        # VOC counts pixels from 1 and includes the last, so the lesser corner, whichever it is, lies one pixel before.
+        # VOC counts pixels from 1 and includes the last one, so the smaller coordinate is reduced by one pixel.
         box = (x0 - (x0 <= x1), y0 - (y0 <= y1), x1 - (x1 < x0), y1 - (y1 < y0))
         objects.append((name, {"box": box, "difficult": difficult}))
     return FoundScene(_image_of(year, stem, tree), id, _stated_size(tree), []), objects
@@ -129,9 +130,7 @@ def _read_annotation(year: Path, stem: str, id: str, repairs: Repairs) -> tuple[
 
 def _image_of(year: Path, stem: str, tree: ElementTree.Element) -> Path:
     folder = year / "JPEGImages"
-    stated = Path(
-        (tree.findtext("filename") or "").strip()
-    ).name  # a name only: files elsewhere are none of its business
+    stated = Path((tree.findtext("filename") or "").strip()).name  # only the name: never a file outside of the folder
     candidates = [
         f"{stem}.jpg",
         *([stated] if Path(stated).stem == stem else []),

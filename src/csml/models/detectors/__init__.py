@@ -1,4 +1,4 @@
-"""Detectors around a backbone, from torchvision's parts: Faster R-CNN C4, and Faster or Mask R-CNN with a pyramid."""
+"""Detectors built on a backbone with torchvision's modules: Faster R-CNN C4, and Faster or Mask R-CNN with an FPN."""
 
 from csml.models.detectors.build import build_detector
 from csml.models.detectors.detector import Detection, Detector, Truth

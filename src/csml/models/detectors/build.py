@@ -1,4 +1,4 @@
-"""From the settings to a detector, put together from torchvision's parts."""
+"""Builds a detector from its settings, with torchvision's modules."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.models.resnet import ResNet
 from torchvision.ops import MultiScaleRoIAlign
 
-from csml.config.detection import DetectorConfig
+from csml.config import DetectorConfig
 from csml.models.backbones import stage_channels, stage_strides
 from csml.models.detectors.c4 import C4Backbone, C4Head, C4Pool
 from csml.models.detectors.detector import Detector
@@ -19,20 +19,20 @@ from csml.models.detectors.fpn import LEVELS, PyramidBackbone
 
 _RATIOS = (0.5, 1.0, 2.0)
 _BOX_SIDE, _MASK_SIDE = 7, 14
-"""Pixels of a proposal cut from the pyramid."""
+"""Side, in cells, of the maps that are cut from the pyramid for each proposal."""
 _MASK_LAYERS = 4
 _RPN = {"fg_iou_thresh": 0.7, "bg_iou_thresh": 0.3, "batch_size_per_image": 256, "positive_fraction": 0.5}
 _ROI = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": 0.25, "bbox_reg_weights": None}
 
 
 def build_detector(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Detector:
-    """A detector whose backbone is `net`, taken in whole; only what is around it is new.
+    """Build a detector around the backbone `net`; all other modules are randomly initialised.
 
     Args:
-        net: the backbone; its modules become the detector's.
+        net: the backbone; its modules become part of the detector.
         config: kind and sizes.
-        classes: kinds of objects, the background not counted.
-        masks: whether to learn masks as well; fpn only.
+        classes: number of classes, without the background.
+        masks: whether to learn masks too; fpn only.
     """
     if config.kind == "c4":
         return _c4(net, config, classes)
@@ -54,7 +54,7 @@ def _fpn(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Dete
     anchors = AnchorGenerator(tuple((side,) for side in config.anchors), (_RATIOS,) * len(config.anchors))
     rpn = _proposals(anchors, width, config, before=(1, 1))
     head = TwoMLPHead(width * _BOX_SIDE**2, config.head_width)
-    # Which level a box is cut from depends on its size: 224 pixels on the third level, where the smallest anchor is 32.
+    # A box's size decides from which level it is cut: 224 pixels on the third level if the smallest anchor is 32.
     third = stage_strides(net)[1].bit_length() - 1 + 2
     align: dict[str, Any] = {
         "featmap_names": list(LEVELS),
@@ -76,7 +76,7 @@ def _fpn(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Dete
 def _proposals(
     anchors: AnchorGenerator, channels: int, config: DetectorConfig, before: tuple[int, int]
 ) -> RegionProposalNetwork:
-    """`before`: how many times as many boxes enter the suppression as leave it, in training and in tests."""
+    """The proposal network. `before`: boxes before non-maximum suppression per box after it, in training and tests."""
     train, test = config.proposals, config.proposals // 2
     return RegionProposalNetwork(
         anchors,

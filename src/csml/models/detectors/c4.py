@@ -1,4 +1,4 @@
-"""Faster R-CNN C4: proposals on stage 3, and stage 4 with one more norm as the box head."""
+"""Faster R-CNN C4: proposals on stage 3, and stage 4 with an extra norm as the box head."""
 
 from collections import OrderedDict
 from typing import Any
@@ -11,7 +11,7 @@ _SHARED = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3")
 
 
 class C4Backbone(nn.Module):
-    """A ResNet up to stage 3, under its own names: `(B, 3, H, W)` → `{"stage3": (B, C3, H/16, W/16)}`."""
+    """A ResNet up to stage 3, with the same module names: `(B, 3, H, W)` → `{"stage3": (B, C3, H/16, W/16)}`."""
 
     def __init__(self, net: ResNet) -> None:
         super().__init__()
@@ -26,11 +26,11 @@ class C4Backbone(nn.Module):
 
 
 class C4Pool(nn.Module):
-    """Proposals cut from the map of stage 3: `(R, C3, side, side)`."""
+    """Cuts the proposals from the map of stage 3: `(R, C3, side, side)`."""
 
     def __init__(self, stride: int, side: int) -> None:
         super().__init__()
-        # aligned: without it features lie half a pixel of the map, 8 of the image, beside the box.
+        # Without `aligned`, features are off by half a cell of the map, which is 8 pixels of the image.
         self.align = RoIAlign((side, side), spatial_scale=1 / stride, sampling_ratio=-1, aligned=True)
 
     def forward(self, maps: dict[str, Tensor], boxes: list[Tensor], image_sizes: Any) -> Tensor:
@@ -38,7 +38,7 @@ class C4Pool(nn.Module):
 
 
 class C4Head(nn.Module):
-    """Stage 4 on each proposal, the extra norm, and the mean over its pixels: `(R, C3, side, side)` → `(R, C4)`."""
+    """Stage 4 on each proposal, the extra norm, and the mean over positions: `(R, C3, side, side)` → `(R, C4)`."""
 
     def __init__(self, net: ResNet, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The pyramid: all four stages of a ResNet brought to one width, and a fifth level from the last."""
+"""The feature pyramid: all four stages of a ResNet with the same width, and a fifth level made from the last."""
 
 from collections import OrderedDict
 
@@ -6,10 +6,11 @@ from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
 from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastLevelMaxPool
 
-from csml.models.backbones import STAGES, stage_channels, stage_maps
+from csml.config import STAGES
+from csml.models.backbones import stage_channels, stage_maps
 
 LEVELS: tuple[str, ...] = tuple(f"stage{stage}" for stage in STAGES)
-"""Names of the maps that boxes are cut from; proposals also come from the fifth, "pool"."""
+"""Names of the maps from which boxes are cut; proposals also come from the fifth, "pool"."""
 
 
 class PyramidBackbone(nn.Module):

@@ -1,0 +1,1 @@
+"""Ablations: plans, runs, outcomes, tables."""

@@ -1,0 +1,171 @@
+"""`csml.ablate`: train every variation at every seed, judge it, and put all into one table."""
+
+import logging
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from csml.ablations.files import read_outcomes, write_outcome
+from csml.ablations.outcomes import Outcome, markdown
+from csml.ablations.plans import Ablation, as_words, read_ablation
+from csml.ablations.runs import LabelsAlone, PlannedRun, labels_alone, planned
+from csml.api.data import labeled_splits
+from csml.api.processes import in_processes
+from csml.api.run import PathLike
+from csml.api.settings import plain_config
+from csml.config import AblateConfig, PretrainConfig, as_settings
+from csml.console import show_log
+from csml.distributed.launch import join_world
+from csml.distributed.world import World
+from csml.errors import CsmlError
+from csml.runs.interruption import Interrupted, StopSignals
+from csml.runs.locks import unclaimed
+
+log = logging.getLogger("csml")
+
+
+@dataclass(frozen=True)
+class AblationResult:
+    """What an ablation found."""
+
+    title: str
+    folder: Path
+    """table.md, runs.csv, results.json and the plot are in it"""
+    table: str
+    """Markdown: mean ± deviation over seeds"""
+    runs: list[tuple[str, Path, bool]]
+    """title and directory of every run, and whether it is done"""
+    failed: dict[str, str]
+    """title of each run that failed, and why"""
+
+
+@show_log()
+def ablate(file: PathLike, *, config: PathLike | None = None, **settings: Any) -> AblationResult:
+    """Train every variation in a file at every seed, judge it, and write one table; what is done is kept.
+
+    Called several times at once, on one machine or on many with a common disk, the calls share the runs.
+
+    Args:
+        file: a YAML file, or the name of one that comes with csml, such as `modules`.
+        config: a YAML file of settings.
+        settings: any setting of `csml ablate --help`, such as `scale`, `out`, `seeds`.
+    """
+    made = ablate_config(config=config, **settings)
+    ablation = read_ablation(str(file), made.scale)
+    ablation = replace(ablation, seeds=tuple(dict.fromkeys(made.seeds or ablation.seeds)))
+    plan = Plan.of(ablation, made)
+    defaults = as_settings(AblateConfig())
+    changed = {key: value for key, value in as_settings(made).items() if value != defaults[key]}
+    command = shlex.join(["csml", "ablate", str(file), *as_words(changed)])
+    return in_processes(run_ablation, plan.trained[0].config.hardware, ablation, plan, made, command)
+
+
+def ablate_config(file: Any = None, *, config: PathLike | None = None, **settings: Any) -> AblateConfig:
+    """The settings that `ablate` would run with, checked; file plays no part."""
+    return plain_config(AblateConfig, settings, config)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of an ablation. Every setting is checked, and every finished run compared, before an hour is spent."""
+
+    folder: Path
+    trained: list[PlannedRun]
+    runs: list[PlannedRun | LabelsAlone]
+    setting: str
+    """what all runs have in common, for people"""
+
+    @staticmethod
+    def of(ablation: Ablation, config: AblateConfig) -> "Plan":
+        name = ablation.name if config.scale is None else f"{ablation.name}-{config.scale}"
+        folder = Path(config.out or f"runs/ablate-{name}").expanduser()
+        shared = Path(config.runs).expanduser() if config.runs is not None else None
+        few = ablation.few_labels
+        trained = planned(ablation, config.data, folder, shared)
+        alone = labels_alone(trained, few, folder, shared) if few and few.scratch is not None else []
+        return Plan(folder, trained, [*trained, *alone], _setting(trained[0].config))
+
+
+def run_ablation(ablation: Ablation, plan: Plan, config: AblateConfig, command: str) -> AblationResult:
+    """Run what is missing, in the order of the seeds, so that a first comparison of all variations comes early."""
+    runs, folder = plan.runs, plan.folder
+    missing = {run.title for run in runs if not run.is_done()}
+    outcomes = {
+        found.title: found
+        for place in config.earlier
+        for found in read_outcomes(Path(place).expanduser(), ablation, plan.setting)
+        if found.title in missing
+    }
+    missing -= outcomes.keys()
+    log.info("%s: %d runs, %d of them done, in %s", ablation.title, len(runs), len(runs) - len(missing), folder)
+    if config.dry_run:
+        return _result(ablation, plan, outcomes, {}, missing)
+    world = join_world(plan.trained[0].config.hardware)
+    _require_labels(world, [run for run in plan.trained if run.title not in outcomes])
+    made = {"command": command, "scale": config.scale, "setting": plan.setting}
+    failed: dict[str, str] = {}
+    left = [run for run in runs if run.title not in outcomes]
+
+    def write() -> None:
+        if world.is_rank_zero:
+            write_outcome(folder, ablation, _in_order(runs, outcomes), failed, made)
+
+    if outcomes:
+        write()
+    with StopSignals() as signals:
+
+        def caught() -> int:
+            return world.all_reduce_max(signals.caught or 0)
+
+        for run in unclaimed(left, lambda run: run.run.root, world, stopped=caught):
+            finished = ": done" if run.is_done() else ""
+            log.info("\n[%d/%d] %s%s", runs.index(run) + 1, len(runs), run.title, finished)
+            try:
+                run.carry_out()
+            except CsmlError as error:  # one bad run should not cost the others
+                if world.size > 1:  # the error may be of one process only, and the others wait for it
+                    raise
+                log.error("%s failed: %s", run.title, error)
+                failed[run.title] = str(error)
+            except Interrupted as stop:
+                raise Interrupted(stop.signal, f"{run.title}, {stop.where}", folder, "ablate") from stop
+            else:
+                if world.is_rank_zero:
+                    outcomes[run.title] = run.outcome()
+            write()
+            if caught():
+                break
+        if number := caught():
+            raise Interrupted(number, f"{ablation.title}, {len(outcomes)} of {len(runs)} runs", folder, "ablate")
+    return _result(ablation, plan, outcomes, failed, set())
+
+
+def _result(
+    ablation: Ablation, plan: Plan, outcomes: dict[str, Outcome], failed: dict[str, str], missing: set[str]
+) -> AblationResult:
+    table = markdown(_in_order(plan.runs, outcomes), ablation.paper) if outcomes else ""
+    runs = [(run.title, run.run.root, run.title not in missing) for run in plan.runs]
+    return AblationResult(ablation.title, plan.folder, table, runs, failed)
+
+
+def _in_order(runs: Sequence[PlannedRun | LabelsAlone], outcomes: dict[str, Outcome]) -> list[Outcome]:
+    """In the order of the rows of the file, whichever was ready first."""
+    return [outcomes[run.title] for run in runs if run.title in outcomes]
+
+
+def _require_labels(world: World, runs: Sequence[PlannedRun]) -> None:
+    """Open each data set once before anything is trained."""
+    seen = set()
+    for run in runs:
+        key = (run.config.data, str(run.config.images))
+        if key not in seen:
+            labeled_splits(world, run.knn.data, run.knn.images)
+            seen.add(key)
+
+
+def _setting(config: PretrainConfig) -> str:
+    images = Path(config.data).name + (f", {config.images.sample:,} images" if config.images.sample else "")
+    training = f"network {config.model.backbone}, {config.epochs} epochs of batch {config.batch_size}"
+    return f"{images}, {config.images.size} pixels; {training}"

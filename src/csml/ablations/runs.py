@@ -1,0 +1,175 @@
+"""The runs of an ablation: which there are, whether one is done, how it is carried out and what was found."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from csml.ablations.few_labels import from_scratch, is_complete, judge
+from csml.ablations.outcomes import Outcome, history, measure
+from csml.ablations.plans import LABELS_ALONE, Ablation, FewLabels, Variation
+from csml.api.judging import is_judged, run_knn, run_linear
+from csml.api.pretraining import pretrain_config, run_pretrain
+from csml.api.session import continue_options
+from csml.config import KnnConfig, Layer, LinearConfig, PretrainConfig, as_settings, configure, flatten, preset_settings
+from csml.errors import CsmlError
+from csml.files import cache_key
+from csml.runs.directory import RunDirectory
+from csml.runs.facts import read_facts
+from csml.runs.metrics import read_metrics
+from csml.runs.settings import OF_THE_MACHINE, inherited, refuse_others
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One variation at one seed."""
+
+    variation: Variation
+    seed: int
+    config: PretrainConfig
+    knn: KnnConfig
+    linear: LinearConfig
+    few: FewLabels | None
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(Path(str(self.config.out)))
+
+    @property
+    def title(self) -> str:
+        return self.variation.at(self.seed)
+
+    def is_done(self) -> bool:
+        """Whether it is trained. A directory made with other settings is refused, never mixed into a table."""
+        if not self.run.config.exists():
+            return False
+        refuse_others(self.run.root, self.config)
+        records = read_metrics(self.run.metrics)
+        return bool(records) and records[-1]["epoch"] == self.config.epochs
+
+    def carry_out(self) -> None:
+        """Train what is left, and judge where that was not done."""
+        if not self.is_done():
+            run_pretrain(self.config, continue_options(self.run))
+        root = str(self.run.root)
+        if not is_judged(self.run.result("knn"), root, self.knn):
+            run_knn(root, self.knn)
+        if not is_judged(self.run.result("linear"), root, self.linear):
+            run_linear(root, self.linear, resume=None)
+        if self.few:
+            judge(self.run, self.few, self.variation.preset, self.seed)
+
+    def outcome(self) -> Outcome:
+        """What was found."""
+        commit = read_facts(self.run.root).get("commit")
+        return Outcome(self.variation, self.seed, measure(self.run, self.few), history(self.run), commit)
+
+
+@dataclass(frozen=True)
+class LabelsAlone:
+    """The same network with the labels alone, at one seed."""
+
+    run: RunDirectory
+    seed: int
+    preset: str | None
+    settings: dict[str, Any]
+    """which network and data, dotted"""
+    few: FewLabels
+
+    @property
+    def title(self) -> str:
+        return LABELS_ALONE.at(self.seed)
+
+    def is_done(self) -> bool:
+        return is_complete(self.run, self.few)
+
+    def carry_out(self) -> None:
+        """Train what is missing."""
+        from_scratch(self.run, self.few, self.preset, self.settings, self.seed)
+
+    def outcome(self) -> Outcome:
+        """What was found."""
+        return Outcome(LABELS_ALONE, self.seed, measure(self.run, self.few), [])
+
+
+def planned(ablation: Ablation, data: str | None, folder: Path, shared: Path | None) -> list[PlannedRun]:
+    """Every variation at every seed, checked; in `folder` under their names, or in `shared` under their settings'."""
+    _refuse_equal_folders(ablation)
+    runs = []
+    for seed in ablation.seeds:
+        for variation in ablation.variations:
+            config = run_config(variation, seed, data, folder)
+            if shared is not None:
+                config = replace(config, out=str(shared / _digest(config)))
+            # What knn and linear will inherit from a run that may not exist yet.
+            known = Layer(inherited(flatten(as_settings(config))), str(config.out))
+            by_preset = preset_settings(variation.preset, "linear") if variation.preset else {}
+            knn = configure(KnnConfig, known, Layer(ablation.knn, "knn"))
+            linear = configure(LinearConfig, known, Layer(by_preset, "preset"), Layer(ablation.linear, "linear"))
+            runs.append(PlannedRun(variation, seed, config, knn, linear, ablation.few_labels))
+    return runs
+
+
+def labels_alone(runs: Sequence[PlannedRun], few: FewLabels, folder: Path, shared: Path | None) -> list[LabelsAlone]:
+    """One for each seed, with the data and the network of the first run that has it."""
+    same = ("data", "images.", "hardware.", "model.backbone", "model.small_images")
+    found: dict[int, LabelsAlone] = {}
+    for run in runs:
+        flat = flatten(as_settings(run.config))
+        settings = {key: value for key, value in flat.items() if key.startswith(same) and value is not None}
+        place = folder / "labels-alone" / f"seed-{run.seed}"
+        if shared is not None:
+            place = shared / cache_key(
+                LABELS_ALONE.name, run.variation.preset, _learnt(settings), few.scratch, run.seed
+            )
+        chosen = {**settings, **(few.scratch or {})}
+        found.setdefault(run.seed, LabelsAlone(RunDirectory(place), run.seed, run.variation.preset, chosen, few))
+    return list(found.values())
+
+
+def run_config(variation: Variation, seed: int, data: str | None, folder: Path) -> PretrainConfig:
+    """The settings of one run, checked."""
+    given = {**variation.settings, "seed": seed, "out": str(folder / _slug(variation.name) / f"seed-{seed}")}
+    if data is not None:
+        given["data"] = data
+    try:
+        config = pretrain_config(preset=variation.preset, **given)
+        if variation.times:
+            before = flatten(as_settings(config))
+            for key, factor in variation.times.items():
+                if not isinstance(before.get(key), int | float):
+                    raise CsmlError(f"times.{key}: {key} is not a number that could be multiplied")
+                changed = factor * before[key]
+                given[key] = round(changed) if isinstance(before[key], int) else changed
+            config = pretrain_config(preset=variation.preset, **given)
+    except CsmlError as error:
+        raise CsmlError(f"{variation.name}: {error}") from error
+    return config
+
+
+def _digest(config: PretrainConfig) -> str:
+    """A name that runs of equal settings have in common; settings that are added to csml later do not change it."""
+    defaults = flatten(as_settings(PretrainConfig()))
+    changed = {key: value for key, value in flatten(as_settings(config)).items() if value != defaults[key]}
+    return cache_key(_learnt(changed))
+
+
+def _learnt(settings: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The settings that decide the outcome of a run, without those of the machine, in a fixed order."""
+    return sorted((key, value) for key, value in settings.items() if not key.startswith(OF_THE_MACHINE))
+
+
+def _slug(name: str) -> str:
+    """A folder for a variation: `MoCo v2, double epochs` → `moco-v2-double-epochs`."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().replace(" + ", "+")
+    return re.sub(r"[^A-Za-z0-9_.+]+", "-", plain).strip("-.+").lower()
+
+
+def _refuse_equal_folders(ablation: Ablation) -> None:
+    folders: dict[str, str] = {}
+    for name in (variation.name for variation in ablation.variations):
+        other = folders.setdefault(_slug(name), name)
+        if other != name or not _slug(name):
+            raise CsmlError(f"variations: {name!r} needs a folder name of its own; use other letters or digits")

@@ -1,0 +1,90 @@
+"""Several ablations on one page: every table with its command, commit, seeds and minutes, and its plot."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from csml.ablations.outcomes import table_of
+from csml.api.run import PathLike
+from csml.api.settings import plain_config
+from csml.config import TablesConfig
+from csml.console import show_log
+from csml.errors import CsmlError
+
+_INTRODUCTION = (
+    "Tables and plots are written by `csml tables` from what `csml ablate` has left. Mean ± sample deviation over "
+    "seeds, accuracies in percent; `paper`: what the paper reports of this row, on ImageNet with a ResNet-50."
+)
+
+
+@show_log()
+def tables(folders: PathLike | Sequence[PathLike], *, config: PathLike | None = None, **settings: Any) -> Path:
+    """Put the tables and plots of finished ablations on one page, each with its command, commit and minutes.
+
+    Args:
+        folders: directories that `ablate` has written.
+        config: a YAML file of settings.
+        settings: any setting of `csml tables --help`.
+
+    Returns:
+        The page, in Markdown.
+    """
+    made = tables_config(config=config, **settings)
+    places = [folders] if isinstance(folders, str | Path) else list(folders)
+    introduction = Path(made.introduction).expanduser() if made.introduction else None
+    if introduction is not None and not introduction.is_file():
+        raise CsmlError(f"introduction: there is no file {introduction}")
+    output = Path(made.output).expanduser()
+    write_page([Path(folder).expanduser() for folder in places], output, made.title, introduction)
+    return output
+
+
+def tables_config(folders: Any = None, *, config: PathLike | None = None, **settings: Any) -> TablesConfig:
+    """The settings that `tables` would run with, checked; folders plays no part."""
+    return plain_config(TablesConfig, settings, config)
+
+
+def write_page(folders: list[Path], output: Path, title: str, introduction: Path | None = None) -> None:
+    """The page; plots from elsewhere are copied into a folder of its name."""
+    parts = [f"# {title}", _INTRODUCTION]
+    if introduction is not None:
+        parts.append(introduction.read_text().strip())
+    images = output.with_suffix("")
+    for folder in folders:
+        outcome = _read(folder)
+        heading = ", ".join(part for part in (outcome["title"], outcome.get("scale")) if part)
+        parts += [f"## {heading}", _facts(outcome), "```\n" + outcome["command"] + "\n```", table_of(outcome)]
+        note = folder / "note.md"
+        if note.exists():
+            parts.append(note.read_text().strip())
+        if (folder / "plot.png").exists():
+            drawn = folder / "plot.png"
+            if not drawn.resolve().is_relative_to(output.resolve().parent):  # the page takes along what is elsewhere
+                images.mkdir(parents=True, exist_ok=True)
+                drawn = Path(shutil.copyfile(drawn, images / f"{folder.name}.png"))
+            parts.append(f"![{heading}]({os.path.relpath(drawn.resolve(), output.resolve().parent)})")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / "results.json"
+    if not path.exists():
+        raise CsmlError(f"{folder}: there is no results.json; give the --out of a finished csml ablate")
+    outcome: dict[str, Any] = json.loads(path.read_text())
+    return outcome
+
+
+def _facts(outcome: dict[str, Any]) -> str:
+    """Seeds, time and version; what failed."""
+    minutes = sum(run.get("minutes", 0.0) for run in outcome["runs"])
+    seeds = ", ".join(map(str, outcome["seeds"]))
+    judged = outcome.get("commit") or "unknown"
+    trained = dict.fromkeys(run.get("commit", judged) for run in outcome.get("history", []))
+    commits = ", ".join(commit[:12] for commit in trained if commit) or judged[:12]
+    setting = f"{outcome['setting']}. " if outcome.get("setting") else ""
+    text = f"{setting}Seeds {seeds}; {minutes:.0f} minutes of pre-training; commit {commits}; {outcome['machine']}."
+    return text + "".join(f" {name} failed: {problem}." for name, problem in outcome["failed"].items())

@@ -1,0 +1,133 @@
+"""`csml.detect`: a detector around a backbone, trained on annotated scenes and scored."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from csml.api.data import open_together
+from csml.api.run import PathLike, Run, path_of, required_weights
+from csml.api.session import Options, Session, run_session, seeded, start, train
+from csml.api.settings import given, training_config
+from csml.config import RANDOM, DetectConfig, detect_preset
+from csml.console import show_log
+from csml.data.failures import Failures
+from csml.data.loading import fabric_for
+from csml.data.scenes.open import SceneSplits, open_scenes
+from csml.distributed.launch import join_world
+from csml.errors import CsmlError
+from csml.evaluation.coco_ap import coco_scores
+from csml.evaluation.detections import Found, as_results
+from csml.evaluation.detections import detect as detect_objects
+from csml.evaluation.voc_ap import voc_scores
+from csml.files import write_json
+from csml.models.backbones import build_backbone
+from csml.models.detectors import build_detector
+from csml.sheets.detections import detection_sheet
+from csml.training.detection import Detection
+from csml.weights import load_backbone, network_of
+
+log = logging.getLogger("csml")
+
+_SHEET_IMAGES, _SHEET_SCORE = 12, 0.5
+
+
+@show_log()
+def detect(
+    weights: "Run | PathLike | None" = None,
+    *,
+    data: PathLike | None = None,
+    out: PathLike | None = None,
+    preset: str | None = None,
+    config: PathLike | None = None,
+    resume: "Run | PathLike | None" = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> Run:
+    """Train a detector around a backbone on VOC or COCO annotations, and score it on the test images.
+
+    Args:
+        weights: a run, its directory, a weight file, or `random` for an untrained backbone.
+        data: a folder with annotations, or `synthetic`.
+        preset: `small-c4`, `small-fpn`, `voc-c4`, `coco-fpn-1x`, `coco-fpn-2x`.
+        out, config, resume, overwrite: as `pretrain`.
+        settings: any setting of `csml detect --help`.
+    """
+    settings |= given(data=data, out=out)
+    made = detect_config(weights, preset=preset, config=config, resume=resume, **settings)
+    return start(run_detect, made, overwrite, resume)
+
+
+def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> DetectConfig:
+    """The settings that `detect` would run with, checked."""
+    made = training_config(DetectConfig, detect_preset, None, **given(weights=path_of(weights)), **call)
+    start = required_weights(made.weights, "detect", "or random")
+    return made if start == RANDOM else replace(made, model=network_of(start))
+
+
+def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -> Path:
+    """Train in this process, which may be one of several; returns the run directory."""
+    world = join_world(config.hardware)
+    data = open_together(
+        world,
+        lambda: open_scenes(config.data, config.scenes, config.format, config.train, config.test),
+        lambda splits: splits.train.images,
+        config.data,
+    )
+    masks = _wants_masks(config, data)
+    with seeded(config.seed):
+        if config.weights == RANDOM:
+            net = build_backbone(config.model.backbone, config.model.small_images)
+        else:
+            net = load_backbone(str(config.weights))
+        detector = build_detector(net, config.detector, len(data.train.classes), masks)
+    with run_session(world, "detect", config, options, f"{Path(config.data).name}-detect", data.notes) as session:
+        data.repairs.log()
+        if data.repairs.rows and world.is_rank_zero:
+            data.repairs.write(session.run.repairs)
+        fabric = fabric_for(data.train.images, config.scenes.workers, config.hardware)
+        task = Detection(config, detector, data.train, masks, session.run, fabric)
+        train(session, task, config, fabric)
+        _score(session, task, config, data)
+    return session.run.root
+
+
+def _wants_masks(config: DetectConfig, data: SceneSplits) -> bool:
+    """The setting, else whether the data has masks; objects without one are named."""
+    truth, asked = data.train.annotations, config.detector.masks
+    if config.detector.kind != "fpn" or asked is False:
+        return False
+    if asked and not len(truth.counts):
+        raise CsmlError("detector.masks: the data has no masks")
+    if not asked and not truth.have_masks():
+        if len(truth.counts):
+            log.info("too few objects have masks, so only boxes are learnt (detector.masks true: learn from those)")
+        return False
+    for id in truth.without_mask().tolist():
+        data.repairs.add("object without a mask, not learnt", data.train.images.name(id))
+    return True
+
+
+def _score(session: Session, task: Detection, config: DetectConfig, data: SceneSplits) -> None:
+    """Detections, scores and a sheet of the test images."""
+    scenes, run = data.test, session.run
+    failures = Failures(scenes.images, config.scenes.max_failed, "--scenes.max_failed")
+    every = max(1, len(scenes) // _SHEET_IMAGES)
+    results: list[dict[str, Any]] = []
+    seen: list[int | str] = []
+    shown: list[tuple[int, Found]] = []
+    for id, found in detect_objects(task.network, scenes, config.scenes, config.batch_size, task.fabric, failures):
+        results += as_results(scenes, id, found)
+        seen.append(scenes.image_ids[id])
+        if id % every == 0 and len(shown) < _SHEET_IMAGES:
+            shown.append((id, found))
+    if not session.world.is_rank_zero:
+        return
+    write_json(run.detections, results, indent=None)
+    if data.format == "voc":
+        scores = voc_scores(scenes, results, config.voc_points, seen)
+    else:
+        scores = coco_scores(scenes, results, task.masks and scenes.annotations.have_masks(), seen)
+    facts = {"weights": config.weights, "data": config.data, "format": data.format, "images": len(seen)}
+    write_json(run.result("detect"), {**facts, "iterations": config.schedule.iterations, **scores})
+    detection_sheet(scenes, shown, _SHEET_SCORE).save(run.detection_sheet)

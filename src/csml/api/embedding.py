@@ -1,0 +1,176 @@
+"""`csml.embed`: the features of every image."""
+
+import csv
+import logging
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from csml.api.data import data_setting
+from csml.api.images import open_all_images
+from csml.api.processes import in_processes
+from csml.api.run import PathLike, Run, path_of
+from csml.api.session import device_for
+from csml.api.settings import given, using_config
+from csml.config import EmbedConfig
+from csml.console import show_log
+from csml.data.failures import Failures
+from csml.data.images import Images
+from csml.distributed.launch import join_world
+from csml.distributed.world import world_of
+from csml.errors import CsmlError
+from csml.evaluation.features import FeatureBatch, feature_batches
+from csml.extras import extra
+from csml.files import atomic_write
+from csml.models.backbones import stage_channels
+from csml.progress import watched
+from csml.weights import load_backbone
+
+log = logging.getLogger("csml")
+
+
+class Embeddings(NamedTuple):
+    """Features of N images."""
+
+    features: np.ndarray
+    """float32 `(N, C)`; zeros where the image could not be read"""
+    paths: list[str]
+    """of the images, in the order of the rows"""
+
+
+@show_log()
+def embed(
+    weights: "Run | PathLike",
+    data: Any = None,
+    *,
+    output: PathLike | None = None,
+    config: PathLike | None = None,
+    **settings: Any,
+) -> Embeddings:
+    """Compute the pooled features of every image.
+
+    Args:
+        weights: a run, its directory, or a weight file of csml or another trainer.
+        data: a folder or images in memory; by default the data of the run.
+        output: also write them to this .npy (with a .csv of paths beside it) or .parquet file.
+        config: a YAML file of settings.
+        settings: any setting of `csml embed --help`.
+    """
+    data, in_memory = data_setting(data, weights)
+    made = embed_config(weights, data, config=config, **given(output=output), **settings)
+    if made.output is None:
+        return in_processes(run_embed, made.hardware, str(path_of(weights)), made, in_memory)
+    path = in_processes(run_embed_to_file, made.hardware, str(path_of(weights)), made, in_memory)
+    return read_embeddings(path)
+
+
+def embed_config(
+    weights: "Run | PathLike", data: str | None = None, *, config: PathLike | None = None, **settings: Any
+) -> EmbedConfig:
+    """The settings that `embed` would run with, checked."""
+    return using_config(EmbedConfig, str(path_of(weights)), {**given(data=data), **settings}, config=config)
+
+
+def run_embed(weights: str, config: EmbedConfig, in_memory: Any = None) -> Embeddings:
+    """Features in memory; in this process, which may be one of several."""
+    images, _, batches = _open(weights, config, in_memory)
+    rows = [batch.by_stage[config.stage].numpy() for batch in batches]
+    return Embeddings(np.concatenate(rows), [images.name(id) for id in range(len(images))])
+
+
+def run_embed_to_file(weights: str, config: EmbedConfig, in_memory: Any = None) -> Path:
+    """Features written batch by batch, so that there may be any number of images; returns the file."""
+    path = Path(str(config.output)).expanduser()
+    if path.suffix not in (".npy", ".parquet"):
+        raise CsmlError(f"output: a .npy or .parquet file, not {path}")
+    if path.exists():
+        raise CsmlError(f"output: {path} exists; choose another, or delete it")
+    images, channels, batches = _open(weights, config, in_memory)
+    world = join_world(config.hardware)
+    if world.is_rank_zero:
+        write = _write_npy if path.suffix == ".npy" else _write_parquet
+        write(path, batches, images, config.stage, channels)
+        log.info("%d images; written to %s", len(images), path)
+    else:  # it does its share of the work, and writes no file
+        deque(batches, maxlen=0)
+    world.barrier()
+    return path
+
+
+def read_embeddings(path: Path) -> Embeddings:
+    """The file that `run_embed_to_file` has written."""
+    if path.suffix == ".npy":
+        with path.with_suffix(".csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            return Embeddings(np.load(path, mmap_mode="r"), [row["path"] for row in csv.DictReader(file)])
+    with extra("pack", "a .parquet file"):
+        import pyarrow.parquet as pq
+    table = pq.read_table(path)
+    features = table["features"].combine_chunks()
+    return Embeddings(
+        features.values.to_numpy().reshape(len(features), features.type.list_size), table["path"].to_pylist()
+    )
+
+
+def _open(weights: str, config: EmbedConfig, in_memory: Any) -> tuple[Images, int, Iterator[FeatureBatch]]:
+    """The images, the number of channels, and all batches of features in order."""
+    world = join_world(config.hardware)
+    images, backbone = open_all_images(world, config.data, config.images, in_memory), load_backbone(weights)
+    fabric = device_for(images, config)
+    failures = Failures(images, config.images.max_failed)
+    batches = feature_batches(
+        backbone.to(fabric.device), images, config.images, fabric, (config.stage,), config.batch_size
+    )
+    batches = watched(batches, "features", total=-(-len(images) // config.batch_size))
+    channels = stage_channels(backbone)[config.stage]
+    return images, channels, _counted(batches, failures) if world_of(fabric).is_rank_zero else batches
+
+
+def _counted(batches: Iterator[FeatureBatch], failures: Failures) -> Iterator[FeatureBatch]:
+    for batch in batches:
+        failures.add(batch.ids[~batch.good].tolist())
+        yield batch
+
+
+def _write_npy(path: Path, batches: Iterator[FeatureBatch], images: Images, stage: int, channels: int) -> None:
+    with atomic_write(path) as temporary:
+        matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, (len(images), channels))
+        for batch in batches:
+            matrix[int(batch.ids[0]) : int(batch.ids[-1]) + 1] = batch.by_stage[stage].numpy()
+        matrix.flush()
+    with (
+        atomic_write(path.with_suffix(".csv")) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        writer = csv.writer(file)
+        writer.writerow(["id", "path", "label"])
+        for id in range(len(images)):
+            writer.writerow([id, images.name(id), _label(images, id)])
+
+
+def _write_parquet(path: Path, batches: Iterator[FeatureBatch], images: Images, stage: int, channels: int) -> None:
+    with extra("pack", "a .parquet file"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("path", pa.string()),
+            ("label", pa.string()),
+            ("features", pa.list_(pa.float32(), channels)),
+        ]
+    )
+    with atomic_write(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        for batch in batches:
+            ids = batch.ids.tolist()
+            features = pa.FixedSizeListArray.from_arrays(batch.by_stage[stage].numpy().ravel(), channels)
+            names = [images.name(id).encode("utf-8", "replace").decode() for id in ids]
+            columns = [pa.array(ids), pa.array(names), pa.array([_label(images, id) for id in ids]), features]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _label(images: Images, id: int) -> str:
+    label = int(images.labels[id])
+    return images.classes[label] if label >= 0 else ""

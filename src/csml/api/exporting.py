@@ -1,0 +1,98 @@
+"""`csml.export` and `csml.pack`: a backbone for other libraries, and a folder of images as a few large files."""
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from csml.api.run import PathLike, Run, path_of
+from csml.api.settings import given, plain_config
+from csml.config import ExportConfig, PackConfig
+from csml.console import show_log
+from csml.data.open import open_folders
+from csml.errors import CsmlError
+from csml.runs.directory import RunDirectory
+from csml.weights import load_backbone, network_of, weight_facts
+from csml.weights.export import SUFFIXES
+from csml.weights.export import export as write_export
+
+log = logging.getLogger("csml")
+
+
+class Exported(NamedTuple):
+    """A backbone in another library's format."""
+
+    path: Path
+    how: str
+    """lines of Python, or of a config, that load it"""
+
+
+@show_log()
+def export(
+    weights: "Run | PathLike",
+    to: str | None = None,
+    *,
+    output: PathLike | None = None,
+    overwrite: bool = False,
+    config: PathLike | None = None,
+) -> Exported:
+    """Write a backbone, without the heads of pre-training, as another library reads it.
+
+    Args:
+        weights: a run, its directory, or a weight file of csml or another trainer.
+        to: torchvision, timm, detectron2, onnx, safetensors or huggingface.
+        output: file or folder; by default in the run's export folder, or beside the weight file.
+        overwrite: replace what is there.
+        config: a YAML file of settings.
+    """
+    made = export_config(config=config, overwrite=overwrite, **given(to=to, output=output))
+    source = Path(str(path_of(weights))).expanduser()
+    network, facts = network_of(source), weight_facts(source)
+    folder = RunDirectory(source).export if source.is_dir() else source.parent
+    path = folder / f"{network.backbone}-{made.to}{SUFFIXES[made.to]}"
+    if made.output:
+        path = Path(made.output).expanduser()
+    if path.exists() and not made.overwrite:
+        raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    how = write_export(load_backbone(source), network, facts, made.to, path)
+    log.info("written to %s; to load it:", path)
+    return Exported(path, how)
+
+
+def export_config(weights: Any = None, *, config: PathLike | None = None, **settings: Any) -> ExportConfig:
+    """The settings that `export` would run with, checked; weights play no part."""
+    return plain_config(ExportConfig, settings, config)
+
+
+@show_log()
+def pack(folder: PathLike, *, config: PathLike | None = None, **settings: Any) -> Path:
+    """Pack a folder of images into a few large files with random access, for network disks and object stores.
+
+    Args:
+        folder: images; train/ and val/ inside are packed as such.
+        config: a YAML file of settings.
+        settings: any setting of `csml pack --help`.
+
+    Returns:
+        The pack, which every verb accepts as `data`.
+    """
+    from csml.data.packed import INDEX, write_pack
+
+    made = pack_config(config=config, **settings)
+    root = Path(folder).expanduser()
+    target = Path(made.output or f"{root.absolute()}-pack").expanduser()
+    if (target / INDEX).exists():
+        raise CsmlError(f"output: {target} is a pack already; choose another, or delete it")
+    splits = open_folders(root, made.images)
+    try:
+        size = write_pack(splits, target, int(made.shard_mb * 2**20))
+    except OSError as error:
+        raise CsmlError(f"output: cannot write {error.filename or target} ({error.strerror})") from error
+    count = sum(len(images) for images in splits.values())
+    log.info("%s images, %.1f MB in %s", f"{count:,}", size / 1e6, target)
+    return target
+
+
+def pack_config(folder: Any = None, *, config: PathLike | None = None, **settings: Any) -> PackConfig:
+    """The settings that `pack` would run with, checked; the folder plays no part."""
+    return plain_config(PackConfig, settings, config)

@@ -1,0 +1,85 @@
+"""`csml.neighbors`: the images of a folder that are most similar to given ones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from csml.api.data import data_setting
+from csml.api.images import open_all_images
+from csml.api.run import PathLike, Run, path_of
+from csml.api.session import device_for
+from csml.api.settings import given, using_config
+from csml.config import NAMED, NeighborsOfConfig
+from csml.console import show_log
+from csml.data.images import ListedImages
+from csml.distributed.launch import require_alone
+from csml.distributed.world import World
+from csml.errors import CsmlError
+from csml.evaluation.features import extract_features
+from csml.evaluation.index import open_index
+from csml.files import cache_key
+from csml.runs.directory import directory_of
+from csml.sheets.contact import sheet as draw_sheet
+from csml.weights import load_backbone
+
+
+class Neighbor(NamedTuple):
+    """An image and how similar it is."""
+
+    path: str
+    similarity: float
+    """cosine of the two features"""
+
+
+@show_log()
+def neighbors(
+    weights: "Run | PathLike",
+    queries: PathLike | Sequence[PathLike],
+    *,
+    data: Any = None,
+    config: PathLike | None = None,
+    **settings: Any,
+) -> dict[str, list[Neighbor]]:
+    """Find the images that are most similar to given ones. The index of the images is made once and kept.
+
+    Args:
+        weights: a run, its directory, or a weight file of csml or another trainer.
+        queries: one image file or several.
+        data: the images to search; by default those of the run.
+        config: a YAML file of settings.
+        settings: any setting of `csml neighbors --help`, such as `k` and `sheet`.
+
+    Returns:
+        For each query its neighbours, the most similar first.
+    """
+    data, in_memory = data_setting(data, weights)
+    made = neighbors_config(weights, config=config, **given(data=data), **settings)
+    paths = [Path(path).expanduser() for path in ([queries] if isinstance(queries, str | Path) else queries)]
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise CsmlError(f"{missing[0]} is not there; give image files")
+    require_alone("neighbors", made.hardware)
+    asked, root = ListedImages(paths), Path(str(path_of(weights))).expanduser()
+    images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
+    fabric = device_for(images, made)
+    backbone = backbone.to(fabric.device)
+    own = directory_of(root).index(cache_key(made.data if made.data in NAMED else str(Path(made.data).resolve())))
+    index = open_index(Path(made.index).expanduser() if made.index else own, backbone, images, made.images, fabric)
+    found = extract_features(backbone, asked, made.images, fabric)
+    if not found.good.all():
+        raise CsmlError(f"{asked.name(int((~found.good).nonzero()[0]))} cannot be read")
+    ids, similarities = index.search(found.by_stage[4], min(made.k, len(images)))
+    if made.sheet:
+        rows = [[asked.read(query), *(images.read(id) for id in row)] for query, row in enumerate(ids.tolist())]
+        draw_sheet(rows).save(Path(made.sheet).expanduser())
+    return {
+        asked.name(query): [Neighbor(images.name(id), value) for id, value in zip(row, values, strict=True)]
+        for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))
+    }
+
+
+def neighbors_config(
+    weights: "Run | PathLike", queries: Any = None, *, config: PathLike | None = None, **settings: Any
+) -> NeighborsOfConfig:
+    """The settings that `neighbors` would run with, checked; queries play no part."""
+    return using_config(NeighborsOfConfig, str(path_of(weights)), settings, config=config)

@@ -1,0 +1,208 @@
+"""`csml.predict`: label, probability and entropy of any number of images, or the objects on them."""
+
+import contextlib
+import csv
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from csml.api.images import open_files_and_folders
+from csml.api.processes import in_processes
+from csml.api.run import PathLike, Run, path_of
+from csml.api.session import device_for
+from csml.api.settings import using_config
+from csml.config import PredictConfig, ScenesConfig
+from csml.console import show_log
+from csml.data.failures import Failures
+from csml.data.images import FolderImages, Images, ListedImages
+from csml.data.loading import fabric_for
+from csml.distributed.launch import join_world
+from csml.errors import CsmlError
+from csml.evaluation.predictions import predict as classify
+from csml.models.classifier import Classifier
+from csml.models.detectors import Detector
+from csml.progress import watched
+from csml.weights import finds_objects, load_classifier, load_detector
+
+log = logging.getLogger("csml")
+
+_CORNERS = ("x0", "y0", "x1", "y1")
+_LABEL_COLUMNS = ("path", "label", "probability", "entropy", "error")
+_OBJECT_COLUMNS = ("path", "label", "probability", *_CORNERS, "error")
+_STDOUT = "-"
+
+Row = dict[str, Any]
+Rows = Iterator[tuple[int, list[Row] | None]]
+"""Ids of images and the rows about each; None: the image cannot be read."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One row per image, or per object of a detector; lists of equal length."""
+
+    rows: list[Row]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def paths(self) -> list[str]:
+        return [row["path"] for row in self.rows]
+
+    @property
+    def labels(self) -> list[str | None]:
+        """None where the image cannot be read, or no object was found on it."""
+        return [row.get("label") for row in self.rows]
+
+    @property
+    def probabilities(self) -> list[float | None]:
+        return [row.get("probability") for row in self.rows]
+
+    @property
+    def entropies(self) -> list[float | None]:
+        """In nats; 0 is certain. Of classifiers only."""
+        return [row.get("entropy") for row in self.rows]
+
+    @property
+    def boxes(self) -> list[tuple[float, ...] | None]:
+        """Corners x0, y0, x1, y1 in pixels. Of detectors only."""
+        return [tuple(row[c] for c in _CORNERS) if _CORNERS[0] in row else None for row in self.rows]
+
+
+@show_log()
+def predict(
+    weights: "Run | PathLike",
+    sources: PathLike | Sequence[PathLike],
+    *,
+    keep: bool = True,
+    config: PathLike | None = None,
+    **settings: Any,
+) -> Predictions:
+    """Say what is on each image: label, probability, and entropy; for a detector, each object found with its box.
+
+    Args:
+        weights: a run of `finetune`, `mine`, `supervised` or `detect`, or its weight file.
+        sources: a folder or an image file, or several of them.
+        keep: return the rows; False where there are too many and only the file is wanted.
+        config: a YAML file of settings.
+        settings: any setting of `csml predict --help`; `output` also writes a .csv or .jsonl file as it goes.
+    """
+    made = predict_config(weights, config=config, **settings)
+    names = [str(sources)] if isinstance(sources, str | Path) else [str(path) for path in sources]
+    return Predictions(in_processes(run_predict, made.hardware, str(path_of(weights)), names, made, keep))
+
+
+def predict_config(
+    weights: "Run | PathLike",
+    sources: Any = None,
+    *,
+    keep: bool = True,
+    config: PathLike | None = None,
+    **settings: Any,
+) -> PredictConfig:
+    """The settings that `predict` would run with, checked; sources play no part."""
+    return using_config(PredictConfig, str(path_of(weights)), settings, config=config)
+
+
+def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> list[Row]:
+    """Predict in this process, which may be one of several; returns the rows if they are to be kept."""
+    columns: tuple[str, ...] = _LABEL_COLUMNS
+    if finds_objects(weights):
+        columns, rows_of = _OBJECT_COLUMNS, partial(_objects, *load_detector(weights), config)
+    else:
+        rows_of = partial(_labels, *load_classifier(weights), config)
+    counted = failed = 0
+    kept: list[Row] = []
+    writes = config.output is not None and join_world(config.hardware).is_rank_zero
+    with _table(str(config.output), columns) if writes else contextlib.nullcontext(_discard) as write:
+        for images, folder in open_files_and_folders(sources):
+            for id, rows in rows_of(images):
+                path = folder + images.name(id)
+                for row in [{"error": "cannot be read"}] if rows is None else rows or [{}]:
+                    write({"path": path, **row})
+                    if keep:
+                        kept.append({"path": path, **row})
+                if rows is None:
+                    log.warning("cannot be read: %s", path)
+                counted, failed = counted + 1, failed + (rows is None)
+    log.info("%d images%s", counted, f", {failed} of them cannot be read" if failed else "")
+    return kept
+
+
+def _labels(classifier: Classifier, facts: dict[str, Any], config: PredictConfig, images: Images) -> Rows:
+    """One row per image."""
+    fabric = device_for(images, config)
+    batch_size = config.batch_size or 256
+    batches = classify(classifier, images, config.images, fabric, batch_size)
+    for batch in watched(batches, "predicting", total=-(-len(images) // batch_size)):
+        for id, label, probability, entropy, good in zip(*(column.tolist() for column in batch), strict=True):
+            row = {"label": facts["classes"][label], "probability": probability, "entropy": entropy}
+            yield id, [row] if good else None
+
+
+def _objects(
+    detector: Detector, facts: dict[str, Any], config: PredictConfig, images: FolderImages | ListedImages
+) -> Rows:
+    """One row per object, best first; an image without objects has a row with its path only."""
+    from csml.data.scenes.repair import unannotated
+    from csml.evaluation.detections import detect
+
+    paths = {str(images.path(id)): id for id in range(len(images))}
+    scenes, bad = unannotated([Path(path) for path in paths])
+    yield from ((paths[path], None) for path in bad)
+    if scenes is None:
+        return
+    fabric = fabric_for(scenes.images, config.images.workers, config.hardware)
+    reading = ScenesConfig(
+        test_side=facts["test_side"], max_side=facts["max_side"], workers=config.images.workers, max_failed=1.0
+    )
+    failures = Failures(scenes.images, reading.max_failed)
+    detector = detector.to(fabric.device)
+    for number, found in detect(detector, scenes, reading, config.batch_size or 8, fabric, failures):
+        columns = zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
+        rows = [
+            {"label": facts["classes"][label], "probability": score, **dict(zip(_CORNERS, box, strict=True))}
+            for label, score, box in columns
+            if score >= config.min_score
+        ]
+        yield paths[str(scenes.image_ids[number])], rows
+    for number in failures.ids:
+        yield paths[str(scenes.image_ids[number])], None
+
+
+def _discard(row: Row) -> None:
+    """Where nothing is written."""
+
+
+@contextlib.contextmanager
+def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], Any]]:
+    """A function that writes a row at once, so that the rows survive if the command is stopped."""
+    if output == _STDOUT:
+        yield _writer(sys.stdout, columns, as_json=False)
+        return
+    path = Path(output).expanduser()
+    if path.exists():
+        raise CsmlError(f"output: {path} exists; choose another, or delete it")
+    try:
+        with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            yield _writer(file, columns, as_json=path.suffix in (".jsonl", ".json", ".ndjson"))
+    except OSError as error:
+        raise CsmlError(f"output: cannot write {path} ({error.strerror})") from error
+    log.info("written to %s", path)
+
+
+def _writer(file: TextIO, columns: tuple[str, ...], as_json: bool) -> Callable[[Row], Any]:
+    if as_json:
+        return lambda row: file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    writer = csv.DictWriter(file, columns, restval="")
+    writer.writeheader()
+
+    def write(row: Row) -> None:
+        writer.writerow({key: f"{value:.4f}" if isinstance(value, float) else value for key, value in row.items()})
+
+    return write

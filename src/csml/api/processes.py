@@ -1,0 +1,119 @@
+"""Work that several worker processes share: started here, watched, and told to stop together."""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from csml.config import HardwareConfig
+from csml.console import log_is_shown
+from csml.distributed.launch import is_launched
+from csml.distributed.world import cores_each
+from csml.errors import CsmlError
+from csml.runs.interruption import Interrupted, StopSignals
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.05
+_GRACE_SECONDS = 60.0
+"""How long the other workers may take to notice that one has failed, before they are killed."""
+
+
+def in_processes(function: Callable[..., T], hardware: HardwareConfig, *arguments: Any) -> T:
+    """Call `function(*arguments)` here, or in `hardware.devices` worker processes of this machine.
+
+    The caller's process is never replaced: workers are children, each a fresh Python, and what rank 0 returns or raises
+    comes back. Where torchrun or srun has started several processes already, this one is a worker.
+
+    Args:
+        function: a function of a module, which the workers import.
+        hardware: its `devices` says how many workers.
+        arguments: anything that can be pickled.
+    """
+    if hardware.devices == 1 or is_launched():
+        return function(*arguments)
+    from torch._C._distributed_c10d import TCPStore
+
+    with tempfile.TemporaryDirectory(prefix="csml-") as folder:
+        call = Path(folder) / "call.pickle"
+        try:
+            call.write_bytes(pickle.dumps((function, arguments, log_is_shown())))
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise CsmlError(
+                f"hardware.devices: the data cannot be sent to worker processes ({error}); give a folder, or devices 1"
+            ) from error
+        # The store outlives every worker, so no port has to be guessed and none is taken twice.
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        workers = [_start(call, rank, hardware.devices, store.port) for rank in range(hardware.devices)]
+        _watch(workers)
+        return _answer(call, workers)
+
+
+def _start(call: Path, rank: int, size: int, port: int) -> "subprocess.Popen[bytes]":
+    environment = {
+        **os.environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is ours; no worker opens one
+    }
+    environment.setdefault("OMP_NUM_THREADS", str(cores_each(size)))
+    # A session of its own: Ctrl-C reaches this process only, which passes it on once.
+    return subprocess.Popen(
+        [sys.executable, "-m", "csml.api.worker", str(call)], env=environment, start_new_session=True
+    )
+
+
+def _watch(workers: "list[subprocess.Popen[bytes]]") -> None:
+    """Wait for all workers; pass a signal on to all; do not let the others wait for one that failed."""
+    passed_on, failed_at = False, None
+    try:
+        with StopSignals() as signals:
+            while any(worker.poll() is None for worker in workers):
+                if signals.caught and not passed_on:
+                    passed_on = True
+                    for worker in workers:
+                        worker.send_signal(signals.caught)
+                if failed_at is None and any(worker.returncode for worker in workers):
+                    failed_at = time.monotonic()
+                if failed_at is not None and time.monotonic() - failed_at > _GRACE_SECONDS:
+                    break
+                time.sleep(_POLL_SECONDS)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def _answer(call: Path, workers: "list[subprocess.Popen[bytes]]") -> Any:
+    """What rank 0 returned; else the first cause of the failure."""
+    answers = [read_answer(call, rank) for rank in range(len(workers))]
+    for kind in ("error", "interrupted", "lost"):  # a process that lost another one is a consequence, not the cause
+        for answer in answers:
+            if answer is not None and answer[0] == kind:
+                raise (Interrupted(*answer[1]) if kind == "interrupted" else CsmlError(answer[1]))
+    for rank, worker in enumerate(workers):
+        if worker.returncode or answers[rank] is None:
+            raise CsmlError(f"worker process {rank} of {len(workers)} died (exit code {worker.returncode})")
+    assert answers[0] is not None
+    return answers[0][1]
+
+
+def write_answer(call: Path, rank: int, kind: str, value: Any) -> None:
+    """Leave the outcome of a worker for `in_processes`: kind is `value`, `error`, `lost` or `interrupted`."""
+    path = call.with_name(f"answer-{rank}.pickle")
+    path.with_suffix(".part").write_bytes(pickle.dumps((kind, value)))
+    path.with_suffix(".part").rename(path)
+
+
+def read_answer(call: Path, rank: int) -> tuple[str, Any] | None:
+    path = call.with_name(f"answer-{rank}.pickle")
+    return pickle.loads(path.read_bytes()) if path.exists() else None

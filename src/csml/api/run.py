@@ -1,0 +1,152 @@
+"""`Run`: a run directory as an object, with the verbs that use it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from csml.api.table import Table
+from csml.config import (
+    DetectConfig,
+    FinetuneConfig,
+    MineConfig,
+    PretrainConfig,
+    RunConfig,
+    SupervisedConfig,
+    configure,
+)
+from csml.errors import CsmlError
+from csml.runs.directory import open_run
+from csml.runs.facts import read_results, verb_of
+from csml.runs.metrics import read_metrics
+from csml.runs.settings import read_settings
+
+if TYPE_CHECKING:  # verbs import Run; its methods call verbs
+    from torchvision.models.resnet import ResNet
+
+    from csml.api.embedding import Embeddings
+    from csml.api.exporting import Exported
+    from csml.api.judging import KnnResult, LinearResult
+    from csml.api.predicting import Predictions
+    from csml.models.classifier import Classifier
+    from csml.models.detectors import Detector
+
+PathLike = str | Path
+
+_SCHEMAS: dict[str, type[RunConfig]] = {
+    "pretrain": PretrainConfig,
+    "supervised": SupervisedConfig,
+    "finetune": FinetuneConfig,
+    "mine": MineConfig,
+    "detect": DetectConfig,
+}
+
+
+class Run:
+    """A run directory, finished or not.
+
+    Args:
+        path: the directory.
+        data: the images it was trained on, where they were passed in memory.
+    """
+
+    def __init__(self, path: PathLike, *, data: Any = None) -> None:
+        self._directory = open_run(str(path))
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"csml.Run({str(self.path)!r})"
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._directory.root
+
+    @cached_property
+    def verb(self) -> str:
+        """The verb that made it: pretrain, supervised, finetune, mine or detect."""
+        return verb_of(self.path)
+
+    @cached_property
+    def config(self) -> Any:
+        """All settings, as the dataclass of the verb."""
+        return configure(_SCHEMAS[self.verb], read_settings(self.path))
+
+    @property
+    def metrics(self) -> Table:
+        """One row per epoch; `run.metrics["loss"]` is a column."""
+        return Table(read_metrics(self._directory.metrics))
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The result files there are, by verb: knn, linear, finetune, …"""
+        return read_results(self._directory)
+
+    def backbone(self) -> "ResNet":
+        """The network in eval mode, without heads: images `(B, 3, H, W)`, normalised, → features `(B, C)`."""
+        from csml.weights import load_backbone
+
+        return load_backbone(self.path)
+
+    def classifier(self) -> "Classifier":
+        """The network with its classes, in eval mode: images `(B, 3, H, W)`, normalised, → scores `(B, classes)`."""
+        from csml.weights import load_classifier
+
+        return load_classifier(self.path)[0]
+
+    def detector(self) -> "Detector":
+        """The detector in eval mode: a list of images `(3, h, w)` → boxes, labels from 1, scores, masks."""
+        from csml.weights import load_detector
+
+        return load_detector(self.path)[0]
+
+    def knn(self, **settings: Any) -> "KnnResult":
+        """As `csml.knn`."""
+        from csml.api.judging import knn
+
+        return knn(self, **settings)
+
+    def linear(self, **settings: Any) -> "LinearResult":
+        """As `csml.linear`."""
+        from csml.api.judging import linear
+
+        return linear(self, **settings)
+
+    def finetune(self, **settings: Any) -> "Run":
+        """As `csml.finetune`."""
+        from csml.api.classifying import finetune
+
+        return finetune(self, **settings)
+
+    def predict(self, sources: "PathLike | Sequence[PathLike]", **settings: Any) -> "Predictions":
+        """As `csml.predict`."""
+        from csml.api.predicting import predict
+
+        return predict(self, sources, **settings)
+
+    def embed(self, data: Any = None, **settings: Any) -> "Embeddings":
+        """As `csml.embed`."""
+        from csml.api.embedding import embed
+
+        return embed(self, data, **settings)
+
+    def export(self, to: str | None = None, **settings: Any) -> "Exported":
+        """As `csml.export`."""
+        from csml.api.exporting import export
+
+        return export(self, to, **settings)
+
+
+def path_of(run: "Run | PathLike | None") -> str | None:
+    """A run, or a path, as a path."""
+    if run is None:
+        return None
+    return str(run.path if isinstance(run, Run) else run)
+
+
+def required_weights(weights: str | None, verb: str, otherwise: str = "") -> str:
+    """The weights to start from, which must have been given."""
+    if weights is None:
+        more = f", {otherwise}" if otherwise else ""
+        raise CsmlError(f"weights: give what to start from: csml {verb} RUN{more}")
+    return weights

@@ -1,0 +1,161 @@
+"""A run directory around work that trains: made or opened, logged to, and every failure told in one line."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from lightning_fabric import Fabric
+
+from csml.api.processes import in_processes
+from csml.api.run import PathLike, Run, path_of
+from csml.config import RunConfig
+from csml.data.images import Images
+from csml.data.loading import fabric_for
+from csml.distributed.launch import is_lost, was_restarted
+from csml.distributed.world import World
+from csml.errors import CsmlError, reason
+from csml.runs.directory import RunDirectory, log_to, new_run, open_run, write_config
+from csml.runs.facts import write_facts
+from csml.training.loop import TrainingLoop
+from csml.training.task import Task
+
+log = logging.getLogger("csml")
+
+
+class ProcessLost(CsmlError):
+    """Another process of the run no longer answers."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked of a verb that trains, beside the settings of the run."""
+
+    overwrite: bool = False
+    resume: str | None = None
+    """run directory to continue"""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A run directory that is being written."""
+
+    world: World
+    verb: str
+    run: RunDirectory
+    resumed: bool
+
+
+C = TypeVar("C", bound=RunConfig)
+
+
+def start(
+    function: Callable[[C, Options, Any], Path],
+    config: C,
+    overwrite: bool,
+    resume: "Run | PathLike | None",
+    in_memory: Any = None,
+) -> Run:
+    """Call a function that trains, here or in worker processes, and open the run that it made.
+
+    Args:
+        function: takes settings, options and the images that were passed in memory; returns the run directory.
+        config: checked settings.
+        overwrite, resume: as the verb was given them.
+        in_memory: images, where they were passed instead of a path.
+    """
+    options = Options(overwrite, path_of(resume))
+    return Run(in_processes(function, config.hardware, config, options, in_memory), data=in_memory)
+
+
+@contextlib.contextmanager
+def run_session(
+    world: World, verb: str, config: RunConfig, options: Options, name: str, notes: tuple[str, ...] = ()
+) -> Iterator[Session]:
+    """Make or open the run directory, write its settings, and log to it while the block runs.
+
+    Args:
+        world: the processes of the run.
+        verb: recorded in run.json.
+        config: checked settings.
+        options: overwrite or resume.
+        name: of the run, where `config.out` does not say it.
+        notes: how the data was understood, for the log.
+    """
+    run, resumed = _begin(world, config.out, options, name)
+    handler = log_to(run.log) if world.is_rank_zero else logging.NullHandler()
+    try:
+        if not resumed and world.is_rank_zero:
+            write_config(run, config)
+        log.info("run directory %s", run.root)
+        for note in notes:
+            log.info(note)
+        yield Session(world, verb, run, resumed)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise CsmlError(
+            f"batch_size: {config.batch_size} needs more memory than there is; give a smaller one"
+        ) from error
+    except CsmlError as error:
+        handler.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, str(error), (), None))
+        raise
+    except RuntimeError as error:
+        if world.size == 1 or not is_lost(error):
+            raise
+        raise ProcessLost(
+            f"another process of the run is gone ({reason(error)}); resume {run.root} to continue"
+        ) from error
+    except OSError as error:
+        raise CsmlError(f"{error.filename or run.root}: {error.strerror or error}") from error
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+
+
+def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> None:
+    """Train a task from the start, or from the newest checkpoint of a resumed run."""
+    loop = TrainingLoop(task, config, session.run, fabric)
+    if session.resumed:
+        loop.resume()
+    elif session.world.is_rank_zero:
+        known = {"images": len(task.images), "fingerprint": task.fingerprint, "device": str(fabric.device)}
+        known["precision"] = fabric.strategy.precision.precision
+        write_facts(session.run, session.verb, known)
+    loop.fit()
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights that are initialised inside belong to the seed; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def device_for(images: Images, config: Any) -> Fabric:
+    """The device that a config with `images` and `hardware` asks for."""
+    return fabric_for(images, config.images.workers, config.hardware)
+
+
+def continue_options(run: RunDirectory) -> Options:
+    """How to go on with a run that may have been cut off, or not have been started."""
+    if run.has_checkpoint():
+        return Options(resume=str(run.root))
+    return Options(overwrite=run.config.exists())
+
+
+def _begin(world: World, out: str | None, options: Options, name: str) -> tuple[RunDirectory, bool]:
+    """The run directory, made by rank 0 and known to all, and whether it is to be continued."""
+    restarted = was_restarted(world)
+
+    def made() -> tuple[str, bool]:
+        chosen = options
+        if restarted and out and not options.resume:
+            chosen = continue_options(RunDirectory(Path(out).expanduser()))
+        run = open_run(chosen.resume) if chosen.resume else new_run(out, name, chosen.overwrite)
+        return str(run.root), chosen.resume is not None
+
+    root, resumed = world.broadcast(made)
+    return RunDirectory(Path(root)), resumed

@@ -1,0 +1,112 @@
+"""The settings of a verb, laid over each other in one order for Python and the command line.
+
+Defaults, settings of the weights it starts from, preset (or the resumed run), config file, keywords.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from csml.api.data import IN_MEMORY
+from csml.api.run import PathLike, Run, path_of
+from csml.config import NAMED, RANDOM, Layer, as_settings, configure, field_keys, flatten, read_config_file
+from csml.errors import CsmlError
+from csml.runs.directory import open_run
+from csml.runs.settings import first_difference, read_settings, trained_with
+
+C = TypeVar("C")
+
+_PATHS = ("data", "weights", "labels", "list")
+"""Settings that are paths; they become absolute, so that a run can be continued and evaluated from any directory."""
+
+
+def training_config(
+    schema: type[C],
+    presets: Callable[[str], dict[str, Any]],
+    inherits: tuple[str, ...] | None = (),
+    *,
+    preset: str | None = None,
+    config: PathLike | None = None,
+    resume: "Run | PathLike | None" = None,
+    **settings: Any,
+) -> C:
+    """Settings of a verb that trains, checked.
+
+    Args:
+        schema: its dataclass.
+        presets: the settings that the name of a preset stands for.
+        inherits: keys, beside data, images and hardware, that default to those of the run the weights belong to;
+            None: nothing is inherited.
+        preset: name of a preset.
+        config: a YAML file.
+        resume: the run to continue; its settings take the place of a preset.
+        settings: keywords, nested or dotted; None is a value, as null is on the command line.
+    """
+    layers: list[Layer] = []
+    before: C | None = None
+    if resume is not None:
+        if preset is not None:
+            raise CsmlError("preset: a resumed run has its settings; leave the preset out")
+        run = open_run(str(path_of(resume)))
+        layers.append(Layer(read_settings(run.root), str(run.root)))
+        before = configure(schema, *layers)
+    else:
+        if "weights" in settings and inherits is not None:
+            layers.append(_inherited(schema, str(settings["weights"]), inherits))
+        if preset is not None:
+            layers.append(Layer(presets(preset), f"preset {preset}"))
+    if config is not None:
+        layers.append(read_config_file(Path(config)))
+    made = with_absolute_paths(configure(schema, *layers, Layer(settings, "")))
+    if before is not None:
+        was, now = flatten(as_settings(before)), flatten(as_settings(made))
+        if key := first_difference(was, now):
+            raise CsmlError(
+                f"{key}: the run was started with {was.get(key)}, so it cannot be resumed with {now.get(key)}"
+            )
+    return made
+
+
+def using_config(
+    schema: type[C],
+    weights: PathLike,
+    settings: Mapping[str, Any],
+    *,
+    preset: Mapping[str, Any] | None = None,
+    config: PathLike | None = None,
+) -> C:
+    """Settings of a verb that uses weights; data, images and hardware default to those they were trained with."""
+    layers = [_inherited(schema, str(weights), ())]
+    if preset:
+        layers.append(Layer(preset, "preset"))
+    if config is not None:
+        layers.append(read_config_file(Path(config)))
+    return configure(schema, *layers, Layer(settings, ""))
+
+
+def plain_config(schema: type[C], settings: Mapping[str, Any], config: PathLike | None = None) -> C:
+    """Settings of a verb that inherits nothing."""
+    layers = [] if config is None else [read_config_file(Path(config))]
+    return configure(schema, *layers, Layer(settings, ""))
+
+
+def given(**parameters: Any) -> dict[str, Any]:
+    """The parameters of a verb that the caller gave: those that are not None."""
+    return {key: value for key, value in parameters.items() if value is not None}
+
+
+def with_absolute_paths(config: C) -> C:
+    """The same settings with absolute paths; names such as `synthetic` and addresses stay."""
+    changed = {}
+    for name in {field.name for field in fields(config)} & set(_PATHS):  # type: ignore[arg-type]
+        value = getattr(config, name)
+        if value is not None and value not in (*NAMED, RANDOM, IN_MEMORY) and "://" not in value:
+            changed[name] = str(Path(value).expanduser().absolute())
+    return replace(config, **changed)  # type: ignore[type-var]
+
+
+def _inherited(schema: type[Any], weights: str, more: tuple[str, ...]) -> Layer:
+    known = field_keys(schema)
+    settings = trained_with(Path(weights), more)
+    return Layer({key: value for key, value in settings.items() if key in known}, weights)

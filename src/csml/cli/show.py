@@ -1,0 +1,142 @@
+"""What the commands print of the results of their verbs: the function named like the command."""
+
+import contextlib
+import logging
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from csml.program import program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from csml.ablations.ablate import AblationResult
+    from csml.api.exporting import Exported
+    from csml.api.judging import KnnResult, LinearResult
+    from csml.api.neighboring import Neighbor
+    from csml.api.run import Run
+    from csml.demonstration import DemoResult
+    from csml.explorer.explore import Explorer
+    from csml.runs.interruption import Interrupted
+
+log = logging.getLogger("csml")
+
+
+def nothing(result: Any) -> None:
+    """Of a verb whose log says all."""
+
+
+def pretrain(run: "Run") -> None:
+    lines = [
+        "",
+        "the backbone, in Python:",
+        "    import csml",
+        f"    backbone = csml.Run({str(run.path)!r}).backbone()",
+        "    features = backbone(images)  # (B, 3, H, W), normalised → (B, C)",
+    ]
+    if run.verb != "pretrain" or "knn20" in run.metrics.columns:  # there are labels to judge by
+        lines += ["judge it:", *(f"    {program()} {verb} {shlex.quote(str(run.path))}" for verb in ("knn", "linear"))]
+    log.info("\n".join(lines))
+
+
+supervised = finetune = mine = pretrain
+
+
+def detect(run: "Run") -> None:
+    scores = {kind: values for kind, values in run.results["detect"].items() if kind in ("box", "mask")}
+    names = [name for name in scores["box"] if name != "per_class"]
+    table = Table("", *names, title="Test images")
+    for kind, values in scores.items():
+        table.add_row(kind, *("" if values[name] is None else f"{values[name]:.1f}" for name in names))
+    Console().print(table)
+    log.info("detections are in %s, as a file and as pictures; the detector, in Python:", run.path)
+    log.info("    detector = csml.Run(%r).detector()", str(run.path))
+    log.info("    found = detector([image])  # (3, h, w), uint8 or in [0, 1] → boxes, labels from 1, scores, masks")
+
+
+def knn(result: "KnnResult") -> None:
+    for k, accuracy in result.accuracy.items():
+        print(f"{k}-NN  {accuracy:.1%}")
+
+
+def linear(result: "LinearResult") -> None:
+    for stage, top1 in result.top1.items():
+        print(f"stage {stage}  top-1 {top1:.1%}  top-5 {result.top5[stage]:.1%}")
+
+
+def neighbors(found: "dict[str, list[Neighbor]]") -> None:
+    for query, nearest in found.items():
+        if len(found) > 1:
+            print(f"{query}:")
+        for neighbor in nearest:
+            print(f"{neighbor.similarity:.4f}  {neighbor.path}")
+
+
+def pack(path: "Path") -> None:
+    log.info("use it: --data %s", path)
+
+
+def export(result: "Exported") -> None:
+    print(result.how)
+
+
+def report(path: "Path") -> None:
+    log.info("the report: %s (%.1f MB); open it in a browser", path, path.stat().st_size / 1e6)
+
+
+def explore(explorer: "Explorer") -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        explorer.wait()
+
+
+def tables(path: "Path") -> None:
+    log.info("the page: %s", path)
+
+
+def ablate(result: "AblationResult") -> int:
+    if not result.table:
+        for title, root, done in result.runs:
+            print(f"{'done' if done else 'to do'}  {title}: {root}")
+    else:
+        console = Console(soft_wrap=True, highlight=False)
+        console.print(f"\n{result.title}\n")
+        console.print(result.table, markup=False)
+        console.print(f"table, numbers and plot: {result.folder}/table.md, runs.csv, results.json, plot.png")
+    for title, problem in result.failed.items():
+        log.error("%s failed: %s", title, problem)
+    return 1 if result.failed else 0
+
+
+def demo(result: "DemoResult") -> None:
+    ks = list(result.rows[0].accuracy)
+    table = Table(title="Test pictures classified by their nearest training pictures")
+    for heading in ("representation", *(f"{k}-NN" for k in ks), "purity of Ω", "minutes"):
+        table.add_column(heading, justify="left" if heading == "representation" else "right")
+    for row in result.rows:
+        table.add_row(
+            row.name,
+            *(f"{row.accuracy[k]:.1%}" for k in ks),
+            "" if row.purity is None else f"{row.purity:.1%}",
+            "" if row.minutes is None else f"{row.minutes:.1f}",
+        )
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(table)
+    root = result.path
+    if result.report is not None:
+        console.print(f"to look at:       {result.report} (open it in a browser)")
+    console.print(f"runs and metrics: {root}/csml and {root}/moco-v2 (metrics.jsonl; tensorboard --logdir {root})")
+    console.print(f"the backbone:     {root}/csml/backbone.safetensors")
+    console.print(f'in Python:        import csml; backbone = csml.Run("{root}/csml").backbone()')
+    console.print(f"your own images:  {program()} pretrain --preset photos --data FOLDER")
+
+
+def continue_command(stop: "Interrupted", words: list[str]) -> str:
+    """What to type to go on with an interrupted run."""
+    if stop.command == "ablate":  # it finds what is done by itself
+        return shlex.join([program(), *words])
+    if stop.command == "linear":
+        return shlex.join([program(), *(word for word in words if word != "--resume"), "--resume"])
+    return f"{program()} {stop.command} --resume {shlex.quote(str(stop.run))}"

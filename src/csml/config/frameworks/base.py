@@ -1,0 +1,58 @@
+"""What the settings of every framework have in common."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from csml.config.fields import Settings
+from csml.errors import CsmlError
+
+if TYPE_CHECKING:
+    from csml.config.pretraining import PretrainConfig
+
+
+@dataclass(frozen=True)
+class FrameworkConfig(Settings):
+    """Settings of a framework, and those facts about it that need no torch."""
+
+    name: ClassVar[str]
+    """the name of the file: value of --framework, section of the settings, module in `csml.methods`"""
+    title: ClassVar[str]
+    """for messages"""
+    single: ClassVar[str]
+    """name of runs and presets without cross-sample views"""
+    cross: ClassVar[str]
+    """name of runs and presets with CsMl's cross-sample views"""
+    missing_elsewhere: ClassVar[str] = "no such setting"
+    """what the other frameworks do not have, and this section is about"""
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        cls.name = cls.__module__.rpartition(".")[2]
+
+    @classmethod
+    def twins(cls) -> dict[str, tuple[str, ...]]:
+        """Suffixes of presets, each with the files that are laid over the base preset in turn."""
+        return {cls.single: (cls.name, "single"), cls.cross: (cls.name,)}
+
+    def run_name(self, cross_sample: bool) -> str:
+        """Name of a run, beside the name of its data."""
+        return self.cross if cross_sample else self.single
+
+    def check_run(self, config: "PretrainConfig") -> None:
+        """Raise CsmlError where the settings of pre-training do not go with this framework, which is the chosen one."""
+        for other in config.frameworks():
+            if other.name != self.name and (changed := _changed(other)):
+                raise CsmlError(
+                    f"{other.name}.{changed[0]}: {self.title} has {other.missing_elsewhere}; leave it out, or start "
+                    f"from a preset such as demo-{self.twin() or other.twin()}"
+                )
+
+    @classmethod
+    def twin(cls) -> str | None:
+        """Suffix of the presets of this framework; None if presets need none to use it."""
+        return cls.single if cls.cross in cls.twins() else None
+
+
+def _changed(settings: FrameworkConfig) -> list[str]:
+    return [field.name for field in dataclasses.fields(settings) if getattr(settings, field.name) != field.default]

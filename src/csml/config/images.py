@@ -1,0 +1,73 @@
+"""Settings of images: how they are found, read and augmented."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from csml.config.fields import Settings, bounded, interval, share
+
+NAMED = ("synthetic", "cifar10", "cifar100", "stl10")
+"""Data sets that are chosen by name instead of by folder."""
+
+MAX_SIDE = 16_384
+"""Longest side of an image in pixels that any setting may ask for."""
+
+
+@dataclass(frozen=True)
+class ImagesConfig(Settings):
+    """How images are found and read."""
+
+    size: int = bounded(224, low=8, limit=MAX_SIDE, unit="pixels")
+    """Side of the square crops that the network sees, in pixels."""
+    eval_crop: float = bounded(0.875, above=0, high=1)
+    """Share of the shorter side that the centre crop keeps in evaluation. 0.875 crops 224 from 256; use 1 for tiny
+    images."""
+    labels: Literal["auto", "folders", "none"] = "auto"
+    """Whether the names of the first-level folders are classes. auto: yes if every image is exactly one folder deep."""
+    max_failed: float = share(0.05)
+    """Share of the files that may fail to decode before the run stops."""
+    sample: int | None = bounded(None, low=2, limit=10**9)
+    """Use only this many training images, always the same ones, spread evenly over the classes. For quick trials."""
+    synthetic_train: int = bounded(6000, low=2, limit=10**8)
+    """Number of training images if data is `synthetic`."""
+    synthetic_val: int = bounded(1000, low=1, limit=10**8)
+    """Number of validation images if data is `synthetic`."""
+    synthetic_size: int | None = bounded(None, low=8, limit=4096, unit="pixels")
+    """Side of the synthetic images in pixels; by default the size of the crops."""
+    workers: int | None = bounded(None, low=0, limit=1024)
+    """Processes that decode images. By default none for data in memory, one if the CPU trains, otherwise one per spare
+    core. More workers than spare cores make training slower."""
+
+
+@dataclass(frozen=True)
+class AugmentationConfig(Settings):
+    """Random augmentation of each view, as in MoCo v2; every view draws its own."""
+
+    crop_scale: tuple[float, float] | None = interval(None, above=0, high=1)
+    """Share of the image area that a random crop keeps. By default [0.2, 1]; [0.14, 1] beside small crops. Raise the
+    lower end if objects are small and get lost."""
+    crop_ratio: tuple[float, float] = interval((0.75, 4 / 3), above=0, limit=100)
+    """Aspect ratio of a random crop."""
+    flip: float = share(0.5)
+    """Probability of a horizontal flip. Set it to 0 if left and right differ in meaning (text, faces in profile)."""
+    jitter: float = share(0.8)
+    """Probability of colour jitter."""
+    brightness: float = bounded(0.4, low=0, limit=100)
+    """Strength of the brightness jitter: a factor from [1 − strength, 1 + strength]."""
+    contrast: float = bounded(0.4, low=0, limit=100)
+    """Strength of the contrast jitter, in the same way."""
+    saturation: float = bounded(0.4, low=0, limit=100)
+    """Strength of the saturation jitter, in the same way."""
+    hue: float = bounded(0.1, low=0, high=0.5)
+    """Largest hue shift, as a share of the colour circle. Lower it if colour distinguishes your classes."""
+    gray: float = share(0.2)
+    """Probability of conversion to greyscale."""
+    blur: float = share(0.5)
+    """Probability of a Gaussian blur. Lower it, or set it to 0, for images of about 32 pixels."""
+    blur_sigma: tuple[float, float] = interval((0.1, 2.0), above=0, limit=100)
+    """Standard deviation of the blur in pixels, drawn uniformly."""
+    solarize: float = share(0.0)
+    """Probability of solarisation: pixels brighter than the middle grey are inverted."""
+    key_blur: float | None = share(None)
+    """Probability of a blur in key views, if it differs from `blur` (BYOL: 1 for queries, 0.1 for keys)."""
+    key_solarize: float | None = share(None)
+    """Probability of solarisation in key views, if it differs from `solarize` (BYOL: 0 for queries, 0.2 for keys)."""

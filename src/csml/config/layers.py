@@ -1,0 +1,124 @@
+"""Layers of settings over each other: defaults, preset, file, keywords, command line."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from csml.config.build import build, leaves, sections
+from csml.config.fields import check, shown
+from csml.errors import CsmlError
+
+C = TypeVar("C")
+
+COMMAND_LINE = "command line"
+"""The origin whose keys appear as --key in messages."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings and where they come from."""
+
+    settings: Mapping[str, Any]
+    """nested, with dotted keys, or both"""
+    origin: str = ""
+    """named in the message about an unknown key, e.g. `config.yaml` or `preset demo`"""
+
+
+def configure(schema: type[C], *layers: Layer | Mapping[str, Any]) -> C:
+    """The schema's defaults with the layers over them, later over earlier; converted and checked.
+
+    Raises:
+        CsmlError: one line that names the dotted key and what would be right.
+    """
+    walk = _Walk(schema)
+    given: dict[str, Any] = {}
+    for layer in layers:
+        named = layer if isinstance(layer, Layer) else Layer(layer)
+        given.update(walk(named.settings, named.origin))
+    config = build(schema, given)
+    check(config)
+    return config
+
+
+def as_settings(config: Any) -> dict[str, Any]:
+    """Plain nested values of a config, tuples as lists: what YAML and JSON can hold."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return list(value) if isinstance(value, tuple) else value
+
+    settings: dict[str, Any] = plain(config)
+    return settings
+
+
+def field_keys(schema: type[Any]) -> set[str]:
+    """All settings of a schema as dotted keys."""
+    return set(leaves(schema))
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as nested settings."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, name = key.split(".")
+        branch = tree
+        for section in path:
+            branch = branch.setdefault(section, {})
+        branch[name] = value
+    return tree
+
+
+def lay_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with others over them."""
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = lay_over(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+    return merged
+
+
+def unknown_key(key: str, known: list[str], origin: str) -> CsmlError:
+    """The error for a key that does not exist, with the key that was probably meant."""
+    dashes, kind = ("--", "option") if origin == COMMAND_LINE else ("", "key")
+    where = f"{origin}: " if origin and origin != COMMAND_LINE else ""
+    same_name = [other for other in known if other.rpartition(".")[2] == key.rpartition(".")[2]]
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or same_name[:1]
+    hint = f"; did you mean {dashes}{close[0]}?" if close else ""
+    return CsmlError(f"{where}unknown {kind} {dashes}{shown(key)}{hint}")
+
+
+class _Walk:
+    """Goes through the layers of one schema; keys that the schema does not have are refused."""
+
+    def __init__(self, schema: type[Any]) -> None:
+        self.leaves, self.sections = leaves(schema), sections(schema)
+
+    def __call__(self, tree: Mapping[str, Any], origin: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """Dotted keys and values."""
+        for name, value in tree.items():
+            key = f"{prefix}{name}"
+            if key in self.leaves:
+                yield key, value
+            elif key not in self.sections:
+                raise unknown_key(key, [*self.leaves, *self.sections], origin)
+            elif dataclasses.is_dataclass(value):
+                yield from self(as_settings(value), origin, f"{key}.")
+            elif isinstance(value, Mapping):
+                yield from self(value, origin, f"{key}.")
+            elif value is not None:  # YAML has null for a section with nothing in it
+                first = next(other for other in self.leaves if other.startswith(f"{key}."))
+                raise CsmlError(f"{key}: expected settings such as {first}, got {shown(value)}")

@@ -1,0 +1,94 @@
+"""Settings that all commands that train have in common."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from csml.config.fields import Settings, bounded
+from csml.config.images import AugmentationConfig, ImagesConfig
+from csml.config.optimizer import MAX_EPOCHS, OptimizerConfig
+
+MAX_BATCH = 2**20
+SEEDS = 2**32
+"""Seeds are below this."""
+
+
+@dataclass(frozen=True)
+class CheckpointConfig(Settings):
+    """Checkpoints: how often they are written and how many are kept."""
+
+    every_epochs: int = bounded(1, low=1, limit=MAX_EPOCHS)
+    """Epochs between two checkpoints."""
+    every_minutes: float = bounded(10.0, above=0, limit=1e6)
+    """Also save within an epoch when this many minutes have passed."""
+    every_steps: int | None = bounded(None, low=1, limit=10**9)
+    """Also save within an epoch after this many steps."""
+    keep: int = bounded(2, low=1, limit=1_000_000)
+    """Number of checkpoints to keep; older ones are deleted."""
+
+
+@dataclass(frozen=True)
+class MonitorConfig(Settings):
+    """Measurements during training."""
+
+    tensorboard: bool | None = None
+    """Write TensorBoard event files next to metrics.jsonl. By default if the tensorboard package is installed."""
+
+
+@dataclass(frozen=True)
+class OnlineTestConfig(MonitorConfig):
+    """Measurements during training."""
+
+    knn_every: int = bounded(5, low=0, limit=MAX_EPOCHS)
+    """Epochs between two tests of the 20-NN accuracy, if the data has labels. 0: never."""
+
+
+@dataclass(frozen=True)
+class HardwareConfig(Settings):
+    """The machine. These settings change the result by rounding errors at most."""
+
+    accelerator: str = "auto"
+    """cpu, cuda or auto."""
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
+    """auto: bf16-mixed if the device supports it natively, otherwise 32-true."""
+    channels_last: bool = True
+    """Use the channels-last memory layout, which makes convolutions fast."""
+    compile: bool = False
+    """Compile the encoders with torch.compile. Steps get faster, but a start or resume takes about a minute longer.
+    Needs a C++ compiler on a CPU."""
+    devices: int = bounded(1, low=1, limit=1024)
+    """Number of processes on this machine, one per GPU or group of cores; torchrun and srun take precedence. The
+    processes share the batch: nothing else changes with their number."""
+    accumulate: int = bounded(1, low=1, limit=MAX_BATCH)
+    """Number of pieces in which a batch goes through the network before each step. Raise it if the batch does not fit
+    into memory."""
+    threads: int | None = bounded(None, low=1, limit=1024)
+    """CPU threads. By default all cores; if the CPU trains, one less for each worker."""
+
+
+@dataclass(frozen=True)
+class RunConfig(Settings):
+    """Settings of every command that trains."""
+
+    data: str = "synthetic"
+    """A folder of images (one folder per class, flat or nested; train/ and val/ inside it are used as such), a pack
+    made by `csml pack`, local or remote (s3://…), or synthetic, cifar10, cifar100, stl10."""
+    out: str | None = None
+    """Run directory; by default the next free runs/NAME-001."""
+    batch_size: int = bounded(1024, low=2, limit=MAX_BATCH)
+    """Images (anchors) per step."""
+    seed: int = bounded(0, low=0, limit=SEEDS - 1)
+    """Random seed. The same seed on the same machine gives the same run."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    monitor: MonitorConfig = MonitorConfig()
+    hardware: HardwareConfig = HardwareConfig()
+
+
+@dataclass(frozen=True)
+class TrainingConfig(RunConfig):
+    """Settings of every command that trains a network on crops of images."""
+
+    epochs: int = bounded(200, low=1, limit=MAX_EPOCHS)
+    """Passes over the data; an epoch visits every image once."""
+    images: ImagesConfig = ImagesConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()

@@ -1,0 +1,79 @@
+"""Settings of views: which images become the queries and keys of one anchor."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from csml.config.fields import Settings, bounded, interval, require
+from csml.config.images import MAX_SIDE
+
+
+@dataclass(frozen=True)
+class ViewsConfig(Settings):
+    """Which images become the queries and keys of one anchor."""
+
+    cross_sample: bool = True
+    """Use a neighbour x_p of the anchor as a second positive. If off (with mix `none` and stages [4]): MoCo v2."""
+    positives: int = bounded(1, low=1, limit=1024)
+    """Number P of neighbours drawn for each anchor in each epoch. Every query is pulled to all P + 1 keys."""
+    mix: Literal["cutmix", "mixup", "none"] = "cutmix"
+    """Add a query that mixes the query views of the anchor and its (first) neighbour. cutmix pastes a box of one view
+    into the other; mixup blends the two."""
+    mix_alpha: float = bounded(1.0, above=0, limit=1e6)
+    """α of the distribution Beta(α, α) of the mixing ratio (authors' code: 2)."""
+    mix_per_sample: bool = False
+    """Draw a CutMix box, or a MixUp ratio, for each sample instead of one for the whole batch."""
+    small_crops: int = bounded(0, low=0, limit=256)
+    """Multi-crop: number V of small crops of the anchor, and as many of its neighbour, used as queries only. With 4,
+    an epoch takes more than twice as long; on small data they improved runs of thirty epochs but not runs of ten
+    (docs/results.md)."""
+    small_size: int | None = bounded(None, low=8, limit=MAX_SIDE, unit="pixels")
+    """Side of the small crops in pixels. By default 3/7 of images.size, rounded to a multiple of 8: 96 for 224."""
+    small_scale: tuple[float, float] = interval((0.05, 0.14), above=0, high=1)
+    """Share of the image area that a small crop keeps. Raise it for images of about 32 pixels."""
+    symmetric: bool = False
+    """Also swap query and key views: every view is a query once and a key once (BYOL, SimSiam)."""
+
+    def check(self) -> None:
+        require(
+            self.cross_sample or self.mix == "none",
+            "mix",
+            "mixing needs a second image; give --views.cross_sample true (with --neighbors.k 0 it is the anchor "
+            "itself) or --views.mix none",
+        )
+        require(self.positives == 1 or self.cross_sample, "positives", "more than 1 need --views.cross_sample true")
+
+
+@dataclass(frozen=True)
+class NeighborsConfig(Settings):
+    """The neighbour set Ω: the nearest neighbours of an anchor, from which x_p is drawn."""
+
+    k: int = bounded(10, low=0, limit=65_536)
+    """Number of neighbours per anchor (authors' code: 5). 0: x_p is always another view of the anchor itself."""
+    refresh_every: int = bounded(5, low=1, limit=1_000_000)
+    """Epochs between two searches."""
+    warmup_epochs: int = bounded(10, low=0, limit=1_000_000)
+    """Epochs before the first search; until then x_p is another view of the anchor. Raise it if the logged purity or
+    the kNN accuracy is still low at the first search: while the loss between an image's own views still falls fast,
+    even correct neighbours slow it down."""
+    keep: float = bounded(1.0, above=0, high=1)
+    """Share of all pairs of image and neighbour to keep, the most similar ones. An image without any neighbour uses
+    another view of itself. Lower it if the logged purity is below two thirds: wrong neighbours do harm."""
+    mutual: bool = False
+    """Keep a neighbour only if the image is also among the neighbour's own k."""
+    draw: Literal["uniform", "similar"] = "uniform"
+    """How x_p is drawn from the neighbour set. similar: with a probability proportional to exp(cosine / 0.07)."""
+    features: Literal["pass", "online"] = "pass"
+    """Features to search in. pass: pooled features of every image, from an extra pass over the data. online: the keys
+    of the last epoch, at no cost, but computed from random crops and up to one epoch old."""
+    encoder: Literal["query", "key"] = "query"
+    """Encoder that computes the features of a pass (authors' code: key)."""
+    recall: float = bounded(0.99, above=0, high=1)
+    """Share of the true neighbours that the search must find if there are more than 16 384 images; measured on a
+    sample and logged. 1: exact search in float32, several times slower."""
+
+    def check(self) -> None:
+        require(
+            self.features == "pass" or self.warmup_epochs >= 1,
+            "features",
+            "online needs an epoch of keys before the first search; give --neighbors.warmup_epochs 1 or more, or pass",
+        )

@@ -1,0 +1,72 @@
+"""YAML files of settings, read with care: a file may come from anywhere."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from csml.config.layers import Layer
+from csml.errors import CsmlError, reason
+
+_MOST_BYTES = 2**20
+_MOST_ALIASES = 20
+"""Each alias may double the data, so a few dozen would exhaust the memory."""
+
+
+def read_config_file(path: str | Path) -> Layer:
+    """The settings in a YAML file; an empty file has none."""
+    file = Path(path).expanduser()
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise CsmlError(f"config: {file} is larger than 1 MB; give a YAML file of settings")
+        tree = load_yaml(file.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise CsmlError(f"config: there is no file {file}") from error
+    except UnicodeDecodeError as error:
+        raise CsmlError(f"config: {file} is not a text file in UTF-8") from error
+    except OSError as error:
+        raise CsmlError(f"config: cannot read {file} ({error.strerror or reason(error)})") from error
+    except ValueError as error:
+        raise CsmlError(f"config: {file} is not YAML ({error})") from error
+    if tree is None:
+        tree = {}
+    if not isinstance(tree, dict):
+        raise CsmlError(f"config: {file} has no settings; expected lines such as epochs: 10")
+    return Layer(tree, origin=str(file))
+
+
+def load_yaml(text: str) -> Any:
+    """Plain values of a YAML document; ValueError, in one line, where there are none."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(" ".join(f"{error.problem}{line}".split())) from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise ValueError(reason(error)) from error
+    except RecursionError as error:
+        raise ValueError("too deeply nested") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses many aliases and repeated keys."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > _MOST_ALIASES:
+                raise yaml.YAMLError(f"more than {_MOST_ALIASES} aliases")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                raise yaml.YAMLError(f"{name} is given twice")
+            seen.add(name)
+        return super().construct_mapping(node, deep)

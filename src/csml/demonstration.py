@@ -1,0 +1,170 @@
+"""`csml.demo`: MoCo v2 and CsMl on the built-in pictures, compared with raw pixels and an untrained network."""
+
+import logging
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from csml.api.judging import judge_knn, write_result
+from csml.api.pretraining import pretrain_config, run_pretrain
+from csml.api.run import PathLike
+from csml.api.session import Options, device_for
+from csml.api.settings import given, plain_config
+from csml.config import DemoConfig, KnnConfig, PretrainConfig
+from csml.console import show_log
+from csml.data.images import Images
+from csml.data.loading import center_batches, consecutive
+from csml.data.open import DataSplits, open_data
+from csml.errors import CsmlError
+from csml.evaluation.features import extract_features
+from csml.evaluation.knn import knn_predict
+from csml.extras import MissingExtra
+from csml.files import write_json
+from csml.reporting.report import report
+from csml.runs.directory import RunDirectory, new_run
+from csml.runs.metrics import read_metrics
+from csml.search import top_k
+from csml.sheets.contact import neighbor_sheet
+from csml.training.build import build_method
+from csml.weights import load_backbone
+
+log = logging.getLogger("csml")
+
+_KS = (20, 200)
+_METHODS = {"moco-v2": ("demo-moco-v2", "MoCo v2"), "csml": ("demo", "CsMl")}
+
+
+@dataclass(frozen=True)
+class DemoRow:
+    """One representation and how it classifies the test pictures."""
+
+    name: str
+    accuracy: dict[str, float]
+    """number of neighbours → accuracy"""
+    minutes: float | None = None
+    purity: float | None = None
+    """share of neighbours in the last neighbour set Ω with the label of their anchor"""
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """Both runs and their baselines."""
+
+    rows: list[DemoRow]
+    path: Path
+    """holds the runs moco-v2 and csml, demo.json and neighbors.png"""
+    report: Path | None
+    """None where the extra [report] is not installed"""
+
+
+@show_log()
+def demo(*, config: PathLike | None = None, **settings: Any) -> DemoResult:
+    """Pre-train MoCo v2 and CsMl for equal epochs on built-in pictures, and compare them.
+
+    Args:
+        config: a YAML file of settings.
+        settings: any setting of `csml demo --help`.
+    """
+    made = demo_config(config=config, **settings)
+    configs = {name: _pretrain_config(preset, made) for name, (preset, _) in _METHODS.items()}
+    data = open_data(made.data, configs["csml"].images)
+    if data.labeled is None or data.val is None:
+        raise CsmlError(f"data: the demo compares by labels, and {made.data} has none; use csml pretrain")
+    root = new_run(made.out, "demo").root
+    _introduce(data, configs["csml"])
+    rows = [
+        DemoRow("raw pixels", _pixel_accuracy(data.labeled, data.val)),
+        DemoRow("untrained network", _untrained_accuracy(configs["csml"], data)),
+    ]
+    for name, (_, title) in _METHODS.items():
+        log.info("\n%s, %d epochs", title, configs[name].epochs)
+        rows.append(_trained(title, replace(configs[name], out=str(root / name)), data))
+    write_json(root / "demo.json", [asdict(row) for row in rows])
+    _draw_neighbors(root, data.train, configs["csml"])
+    return DemoResult(rows, root, _report(root))
+
+
+def demo_config(*, config: PathLike | None = None, **settings: Any) -> DemoConfig:
+    """The settings that `demo` would run with, checked."""
+    return plain_config(DemoConfig, settings, config)
+
+
+def _pretrain_config(preset: str, settings: DemoConfig) -> PretrainConfig:
+    return pretrain_config(settings.data, preset=preset, seed=settings.seed, **given(epochs=settings.epochs))
+
+
+def _trained(title: str, config: PretrainConfig, data: DataSplits) -> DemoRow:
+    started = time.monotonic()
+    run = RunDirectory(run_pretrain(config, Options()))
+    minutes = (time.monotonic() - started) / 60
+    purities = [record.get("omega/purity") for record in read_metrics(run.metrics)]
+    last = next((purity for purity in reversed(purities) if purity is not None), None)
+    judged = _judge(load_backbone(run.root), data, config)
+    write_result(run.result("knn"), str(run.root), _knn_config(config), judged)
+    return DemoRow(title, judged["accuracy"], minutes, last)
+
+
+def _knn_config(config: PretrainConfig) -> KnnConfig:
+    return KnnConfig(data=config.data, k=_KS, images=config.images, hardware=config.hardware)
+
+
+def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
+    assert data.labeled is not None and data.val is not None
+    return judge_knn(backbone, data.labeled, data.val, _knn_config(config))
+
+
+def _untrained_accuracy(config: PretrainConfig, data: DataSplits) -> dict[str, float]:
+    untrained = build_method(config, len(data.train)).query_encoder.backbone
+    accuracy: dict[str, float] = _judge(untrained, data, config)["accuracy"]
+    return accuracy
+
+
+def _pixel_accuracy(train: Images, val: Images) -> dict[str, float]:
+    """kNN on the pixels of centre crops, less their mean over the training images (which makes it stronger)."""
+
+    def pixels(images: Images) -> tuple[torch.Tensor, torch.Tensor]:
+        batches = list(center_batches(images, 32, 1.0, consecutive(images, 256), workers=0))
+        good = torch.cat([batch.good for batch in batches])
+        crops = torch.cat([batch.crops for batch in batches])[good]
+        return crops.float().flatten(1), torch.from_numpy(images.labels)[good]  # (N, 3·32·32), (N,)
+
+    (train_pixels, train_labels), (val_pixels, val_labels) = pixels(train), pixels(val)
+    mean = train_pixels.mean(0)
+    right = (
+        knn_predict(train_pixels - mean, train_labels, val_pixels - mean, min(k, len(train_labels))) == val_labels
+        for k in _KS
+    )
+    return {str(k): float(share.float().mean()) for k, share in zip(_KS, right, strict=True)}
+
+
+def _introduce(data: DataSplits, config: PretrainConfig) -> None:
+    log.info(
+        "%d training and %d test pictures of %d classes: %s",
+        len(data.train),
+        len(data.val or ()),
+        len(data.train.classes),
+        ", ".join(data.train.classes),
+    )
+    log.info("network %s at %d pixels, batch %d", config.model.backbone, config.images.size, config.batch_size)
+
+
+def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
+    """An anchor of each class with the neighbours that the finished backbone finds."""
+    fabric = device_for(images, config)
+    features = extract_features(load_backbone(root / "csml").to(fabric.device), images, config.images, fabric)
+    neighbors, _ = top_k(features.by_stage[4], min(10, len(images) - 1))
+    anchors = [np.flatnonzero(images.labels == label)[:1] for label in range(len(images.classes))]
+    neighbor_sheet(images, neighbors.numpy(), np.concatenate(anchors)[:20]).save(root / "neighbors.png")
+    log.info("each picture with its nearest neighbours, as CsMl sees them: %s", root / "neighbors.png")
+
+
+def _report(root: Path) -> Path | None:
+    try:
+        return report([root / name for name in _METHODS], output=root / "report.html")
+    except MissingExtra as error:  # the comparison is worth having without it
+        log.info("no report: %s", error)
+        return None

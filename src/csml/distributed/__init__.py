@@ -1,0 +1,1 @@
+"""Several processes (`world`, `launch`) and the device each of them uses (`device`)."""

@@ -1,0 +1,1 @@
+"""Reports: results, maps, neighbours and training of runs as one page."""

@@ -1,0 +1,85 @@
+"""A report as one HTML file that needs neither network nor server."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from csml.extras import extra
+from csml.reporting.charts import COLORS, as_plotly
+from csml.reporting.content import Content
+
+with extra("report", "a report"):
+    import jinja2
+    import plotly
+    from markupsafe import Markup
+
+
+def render(content: Content) -> str:
+    """The page as HTML."""
+    charts = {f"chart-{number}": chart for number, chart in enumerate(content.charts())}
+    by_chart = {id(chart): key for key, chart in charts.items()}
+    data = {
+        "charts": {key: as_plotly(chart) for key, chart in charts.items() if chart.kind != "points"},
+        "collections": [
+            {
+                "names": one.names,
+                "labels": one.labels,
+                "classes": one.classes,
+                "sheet": {"side": one.sheets.side, "perRow": one.sheets.per_row, "perSheet": one.sheets.per_sheet},
+            }
+            for one in content.collections
+        ],
+        "maps": [
+            {
+                "name": one.name,
+                "collection": one.collection,
+                "x": _short(one.points[:, 0]),
+                "y": _short(one.points[:, 1]),
+                "clusters": one.clusters.tolist(),
+                "neighbors": one.neighbors.tolist(),
+            }
+            for one in content.maps
+        ],
+        "colors": COLORS,
+    }
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(asset("report.html")).render(
+        content=content,
+        key_of=lambda chart: by_chart[id(chart)],
+        data=as_script(data),
+        style=Markup(asset("style.css")),
+        common=Markup(asset("common.js")),
+        script=Markup(asset("report.js")),
+        plotly=Markup(plotly_script()),
+        title=" and ".join(run.name for run in content.runs[:3]) + (" …" if len(content.runs) > 3 else ""),
+    )
+
+
+def asset(name: str) -> str:
+    """The text of a file in page/."""
+    return (files(__package__) / "page" / name).read_text("utf-8")
+
+
+def plotly_script() -> str:
+    """plotly.js from the Python package, with every `</script` escaped so that the script can stand in a page."""
+    path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    return path.read_text("utf-8").replace("</script", "<\\/script")
+
+
+def as_script(value: Any) -> Markup:
+    """JSON for a script element; file names cannot end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character, escaped in (
+        ("&", "\\u0026"),
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
+        text = text.replace(character, escaped)
+    return Markup(text)
+
+
+def _short(values: Any) -> list[float]:
+    return [round(float(value), 4) for value in values]

@@ -1,0 +1,67 @@
+"""`csml.report`: one self-contained page about one run or several."""
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from csml.api.run import PathLike, Run, path_of
+from csml.api.settings import plain_config
+from csml.config import ReportConfig
+from csml.console import show_log
+from csml.errors import CsmlError
+from csml.extras import extra
+from csml.files import atomic_write
+from csml.reporting.runs import read_runs
+from csml.runs.directory import RunDirectory
+
+log = logging.getLogger("csml")
+
+
+@show_log()
+def report(
+    runs: "Run | PathLike | Sequence[Run | PathLike]", *, config: PathLike | None = None, **settings: Any
+) -> Path:
+    """Write one self-contained page: results, training, a map of the images, neighbours, classes, views, detections.
+
+    Args:
+        runs: runs or run directories, or a directory that holds several.
+        config: a YAML file of settings.
+        settings: any setting of `csml report --help`, such as `output` and `figures`.
+
+    Returns:
+        The page, which opens in a browser.
+    """
+    made = report_config(config=config, **settings)
+    with extra("report", "csml report"):
+        from csml.reporting.charts import save_figures
+        from csml.reporting.content import gather
+        from csml.reporting.html import render
+
+    several = [runs] if isinstance(runs, Run | str | Path) else runs
+    names = [str(path_of(run)) for run in several]
+    started = time.monotonic()
+    found = [run.moved_to(made.data) for run in read_runs(names)]
+    content = gather(found, made.points, made.tests, made.seed)
+    path = Path(made.output).expanduser() if made.output else _beside(names)
+    try:
+        with atomic_write(path) as temporary:
+            temporary.write_text(render(content), "utf-8", errors="replace")
+        if made.figures is not None:
+            written = save_figures(content.charts(), Path(made.figures).expanduser())
+            log.info("%d figures in %s", len(written), made.figures)
+    except OSError as error:
+        raise CsmlError(f"output: cannot write {error.filename or path} ({error.strerror})") from error
+    log.info("%d runs in %.0f s", len(found), time.monotonic() - started)
+    return path
+
+
+def report_config(runs: Any = None, *, config: PathLike | None = None, **settings: Any) -> ReportConfig:
+    """The settings that `report` would run with, checked; runs plays no part."""
+    return plain_config(ReportConfig, settings, config)
+
+
+def _beside(names: list[str]) -> Path:
+    first = Path(names[0]).expanduser()
+    return RunDirectory(first if len(names) == 1 else first.absolute().parent).report

@@ -1,0 +1,1 @@
+"""Run directories: their files, settings, metrics, checkpoints, signals and locks."""

@@ -1,0 +1,275 @@
+"""The run directory: the path of every file in it, and the rule that no run is overwritten by accident.
+
+RUN/
+  config.yaml                every setting, resolved
+  run.json                   verb, versions, commit, machine, data
+  log.txt                    what the console showed
+  metrics.jsonl              one line per epoch
+  tensorboard/               the same as event files
+  checkpoints/               the newest few, for resuming
+  neighbors/epoch-0010.npz   the neighbour set Ω of each search: indices (N, k), similarities (N, k)
+  backbone.safetensors       the network without its heads, rewritten each epoch
+  classifier.safetensors, best.safetensors, detector.safetensors
+  labels.csv, tests.csv      labelled images of a classifier: to learn from, to test on
+  round-1/, round-2/, …      a run directory per round of mining, with pseudo_labels.csv and mined.json
+  repairs.csv                problems in the annotations of a detector
+  detections.json, detections.png
+  knn.json, linear.json, supervised.json, finetune.json, mine.json, detect.json   results
+  linear/                    run directory of a linear probe
+  few-labels/FRACTION/VERB/  run directories of an ablation
+  index/KEY/                 search index of `csml neighbors`
+  explore/                   index, map and labels of `csml explore`
+  export/                    the backbone in other libraries' formats
+  report.html
+"""
+
+import contextlib
+import itertools
+import logging
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from csml.config import as_settings
+from csml.errors import CsmlError
+from csml.files import atomic_write
+from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
+
+RESULTS = ("knn", "linear", "supervised", "finetune", "mine", "detect")
+"""Names of the result files."""
+_CHECKPOINT = re.compile(r"epoch-(\d+)-step-(\d+)\.pt")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths inside one run directory; nothing is created until it is written."""
+
+    root: Path
+    outer: Path | None = None
+    """the run directory that this one is a step of, such as a round of mining; that one is resumed"""
+
+    # Every verb that trains.
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def facts(self) -> Path:
+        return self.root / "run.json"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log.txt"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.root / "tensorboard"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def resumed(self) -> Path:
+        """The directory to give to `resume`."""
+        return self.outer or self.root
+
+    def has_checkpoint(self) -> bool:
+        """Whether the run, or a round of it, can be resumed."""
+        return any(checkpoint_files(run.checkpoints) for run in (self, *self.rounds()))
+
+    def result(self, name: str) -> Path:
+        """The result file of a verb, one of `RESULTS`."""
+        return self.root / f"{name}.json"
+
+    # Weights.
+
+    @property
+    def backbone(self) -> Path:
+        return self.root / BACKBONE
+
+    @property
+    def classifier(self) -> Path:
+        return self.root / CLASSIFIER
+
+    @property
+    def best_classifier(self) -> Path:
+        """The classifier after the epoch with the highest test accuracy."""
+        return self.root / "best.safetensors"
+
+    @property
+    def detector(self) -> Path:
+        return self.root / DETECTOR
+
+    # Pre-training.
+
+    def neighbors(self, epoch: int) -> Path:
+        """The neighbour set Ω that was searched after `epoch` epochs."""
+        return self.root / "neighbors" / f"epoch-{epoch:04d}.npz"
+
+    def neighbor_files(self) -> list[Path]:
+        """Every neighbour set that was saved, the earliest first."""
+        return sorted((self.root / "neighbors").glob("epoch-*.npz"))
+
+    # Classifiers.
+
+    @property
+    def labels(self) -> Path:
+        """Images to learn from and their labels."""
+        return self.root / "labels.csv"
+
+    @property
+    def tests(self) -> Path:
+        """Images to test on and their labels."""
+        return self.root / "tests.csv"
+
+    @property
+    def pseudo_labels(self) -> Path:
+        return self.root / "pseudo_labels.csv"
+
+    @property
+    def mined(self) -> Path:
+        """How many pseudo-labels were kept, and how many are right where that is known."""
+        return self.root / "mined.json"
+
+    def round(self, number: int) -> "RunDirectory":
+        """A round of mining, from 1."""
+        return RunDirectory(self.root / f"round-{number}", outer=self.root)
+
+    def rounds(self) -> list["RunDirectory"]:
+        """The rounds that exist, in order."""
+        numbers = (path.name.removeprefix("round-") for path in self.root.glob("round-*"))
+        return [self.round(number) for number in sorted(int(name) for name in numbers if name.isdecimal())]
+
+    # Detectors.
+
+    @property
+    def repairs(self) -> Path:
+        return self.root / "repairs.csv"
+
+    @property
+    def detections(self) -> Path:
+        return self.root / "detections.json"
+
+    @property
+    def detection_sheet(self) -> Path:
+        return self.root / "detections.png"
+
+    # Verbs that use a finished run.
+
+    @property
+    def linear(self) -> "RunDirectory":
+        """The run directory of a linear probe."""
+        return probe_directory(self.result("linear"))
+
+    def few_labels(self, fraction: float, verb: str) -> "RunDirectory":
+        """The run directory of an ablation's classifier that learns from a fraction of the labels."""
+        return RunDirectory(self.root / "few-labels" / f"{fraction:g}" / verb)
+
+    def index(self, key: str) -> Path:
+        """Folder of the search index over the images that `key` stands for."""
+        return self.root / "index" / key
+
+    @property
+    def explore_index(self) -> Path:
+        return self.root / "explore" / "index"
+
+    def explore_map(self, key: str) -> Path:
+        return self.root / "explore" / f"map-{key}.npz"
+
+    @property
+    def explore_labels(self) -> Path:
+        return self.root / "explore" / "labels.csv"
+
+    @property
+    def export(self) -> Path:
+        return self.root / "export"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+
+def probe_directory(result: Path) -> RunDirectory:
+    """The run directory of a linear probe, beside its result file: RUN/linear.json → RUN/linear/."""
+    return RunDirectory(result.with_suffix(""), outer=result.parent)
+
+
+def directory_of(weights: str | Path) -> RunDirectory:
+    """The run directory that `weights` names: itself, or the folder of a weight file."""
+    path = Path(weights).expanduser()
+    return RunDirectory(path if path.is_dir() else path.parent)
+
+
+def checkpoint_file(folder: Path, epoch: int, step: int) -> Path:
+    return folder / f"epoch-{epoch:04d}-step-{step:06d}.pt"
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Every checkpoint in a folder, the newest first."""
+    found = [(match.groups(), path) for path in folder.glob("*.pt") if (match := _CHECKPOINT.fullmatch(path.name))]
+    return [path for _, path in sorted(found, key=lambda item: tuple(map(int, item[0])), reverse=True)]
+
+
+def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDirectory:
+    """Create the run directory `out`, or the next free runs/NAME-001.
+
+    `overwrite` is None where the caller offers neither overwriting nor resuming.
+    """
+    try:
+        if out is None:
+            return RunDirectory(_next_free(Path("runs"), name))
+        run = RunDirectory(Path(out).expanduser())
+        if run.root.exists() and (not run.root.is_dir() or any(run.root.iterdir())):
+            if not overwrite:
+                ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
+                raise CsmlError(f"out: {run.root} exists; choose another{ways}")
+            if not run.config.exists():
+                raise CsmlError(
+                    f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another"
+                )
+            shutil.rmtree(run.root)
+        run.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CsmlError(f"out: cannot make {error.filename or out} ({error.strerror})") from error
+    return run
+
+
+def open_run(path: str | Path) -> RunDirectory:
+    """An existing run directory."""
+    run = RunDirectory(Path(path).expanduser())
+    if not run.config.exists():
+        raise CsmlError(f"{path} is not a run directory: it has no {run.config.name}")
+    return run
+
+
+def write_config(run: RunDirectory, config: Any) -> None:
+    """Write every setting of a config dataclass to config.yaml."""
+    with atomic_write(run.config) as temporary:
+        temporary.write_text(yaml.safe_dump(as_settings(config), sort_keys=False))
+
+
+def log_to(file: Path) -> logging.Handler:
+    """Copy the package's log to a file, with the time of each line."""
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger("csml").addHandler(handler)
+    return handler
+
+
+def _next_free(parent: Path, name: str) -> Path:
+    for number in itertools.count(1):
+        root = parent / f"{name}-{number:03d}"
+        with contextlib.suppress(FileExistsError):  # another run may have taken it this moment
+            root.mkdir(parents=True)
+            return root
+    raise AssertionError

@@ -1,0 +1,67 @@
+"""The settings of existing runs: read, compared, and inherited by the verbs that use a run."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from csml.config import as_settings, flatten
+from csml.errors import CsmlError
+from csml.runs.directory import RunDirectory
+
+OF_THE_MACHINE = ("out", "output", "images.workers", "scenes.workers", "hardware.", "checkpoint.", "monitor.")
+"""Prefixes of the keys that change the result of a run by rounding at most."""
+_INHERITED = ("data", "images.", "hardware.")
+_OWN = ("hardware.devices", "hardware.accumulate")
+"""Not inherited: a run made on eight GPUs may be used on a laptop."""
+
+
+def read_settings(root: Path) -> dict[str, Any]:
+    """The settings of a run directory as dotted keys."""
+    config = RunDirectory(root).config
+    try:
+        settings = yaml.safe_load(config.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CsmlError(f"{root} is not a run directory: its {config.name} cannot be read") from error
+    if not isinstance(settings, dict):
+        raise CsmlError(f"{root} is not a run directory: its {config.name} is empty")
+    return flatten(settings)
+
+
+def first_difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """The first dotted key whose value differs, except settings of the machine.
+
+    A key that `before` lacks does not count: the run is older than the setting.
+    """
+    keys = [key for key in before if not key.startswith(OF_THE_MACHINE)]
+    return next((key for key in keys if before[key] != now.get(key)), None)
+
+
+def refuse_others(root: Path, config: Any, besides: tuple[str, ...] = ()) -> None:
+    """Raise if a run directory was made with other settings; keys with a prefix in `besides` may differ."""
+    theirs, ours = (
+        {key: value for key, value in settings.items() if not key.startswith(besides)}
+        for settings in (read_settings(root), flatten(as_settings(config)))
+    )
+    if key := first_difference(theirs, ours):
+        values = f"{key} {theirs.get(key)}, and it is {ours.get(key)} now"
+        raise CsmlError(f"{root} was made with {values}; give another --out, or delete it")
+
+
+def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Settings to inherit from weights: data, images, hardware and the keys `more` of a run directory, or the image
+    size that a weight file of csml records."""
+    weights = weights.expanduser()
+    if RunDirectory(weights).config.exists():
+        return inherited(read_settings(weights), more)
+    from csml.weights import weight_facts  # imports torch, which takes seconds; most callers have a run directory
+
+    facts = weight_facts(weights)
+    return {f"images.{key}": facts[key] for key in ("size", "eval_crop") if key in facts}
+
+
+def inherited(settings: dict[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings of a run, as dotted keys, that a verb which uses the run starts from."""
+    return {
+        key: value for key, value in settings.items() if (key.startswith(_INHERITED) and key not in _OWN) or key in more
+    }

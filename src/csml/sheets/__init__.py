@@ -1,0 +1,1 @@
+"""Pictures of results: images with their neighbours, scenes with their objects."""

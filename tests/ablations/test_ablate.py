@@ -1,0 +1,356 @@
+"""Ablations: what the files say, what is run, and that nothing is run twice."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import csml, wait_for
+from csml.ablations.ablate import ablate
+from csml.ablations.plans import SHIPPED, read_ablation
+from csml.ablations.runs import labels_alone, planned, run_config
+from csml.errors import CsmlError
+
+FILE = """
+title: With and without a mixture
+base:
+  preset: demo
+  images: {synthetic_train: 200, synthetic_val: 60}
+  contrast.queue_length: 64
+  epochs: 2
+  neighbors: {warmup_epochs: 1, k: 3}
+  model: {backbone: nano, stages: [4]}
+  monitor: {knn_every: 0, tensorboard: false}
+  hardware.threads: 1
+  checkpoint: {every_steps: 1, keep: 99}
+seeds: [0, 1]
+variations:
+  MoCo v2: {twin: moco-v2}
+  "q_a + q_p": {views.mix: none}
+knn: {k: [5]}
+linear: {augment: false, epochs: 3}
+"""
+
+
+def written(folder: Path, text: str = FILE) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def start(file: str, out: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "csml", "ablate", file, "--out", str(out)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Never interrupted."""
+    folder = tmp_path_factory.mktemp("ablation")
+    done = csml("ablate", written(folder), "--out", str(folder / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "With and without a mixture" in done.stdout
+    return folder / "out"
+
+
+def accuracies(out: Path) -> list[dict[str, float]]:
+    runs = json.loads((out / "results.json").read_text())["runs"]
+    return [{key: value for key, value in run.items() if key != "minutes"} for run in runs]
+
+
+def test_every_variation_is_trained_and_judged_at_every_seed(finished: Path) -> None:
+    runs = accuracies(finished)
+    assert [(run["variation"], run["seed"]) for run in runs] == [
+        ("MoCo v2", 0), ("q_a + q_p", 0), ("MoCo v2", 1), ("q_a + q_p", 1),
+    ]  # fmt: skip
+    assert all(0 <= run["5-NN"] <= 1 and 0 <= run["linear, stage 4"] <= 1 for run in runs)
+    assert "purity of Ω" in runs[1] and "purity of Ω" not in runs[0]
+    for name in ("table.md", "runs.csv", "plot.png", "plot.svg"):
+        assert (finished / name).stat().st_size > 100
+    assert "±" in (finished / "table.md").read_text()
+    assert len((finished / "runs.csv").read_text().splitlines()) == 5
+    assert (finished / "moco-v2" / "seed-1" / "backbone.safetensors").exists()
+
+
+def test_killed_in_the_middle_it_continues_to_the_same_table(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "out"
+    file = written(tmp_path)
+    process = start(file, out)
+    second = out / "q_a+q_p" / "seed-0"
+    wait_for(process, second / "checkpoints" / "epoch-0001-step-000001.pt")
+    process.kill()
+    process.wait()
+    kept = (out / "moco-v2" / "seed-0" / "linear.json").stat().st_mtime_ns
+
+    process = start(file, out)  # a cluster's polite signal, in the third run
+    wait_for(process, out / "moco-v2" / "seed-1" / "checkpoints" / "epoch-0000-step-000001.pt")
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, error
+    assert f"ablate {file} --out {out}" in error
+    assert "Traceback" not in error
+    assert "resumed from" in error  # the run that was killed
+
+    done = csml("ablate", file, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert accuracies(out) == accuracies(finished)
+    assert (out / "moco-v2" / "seed-0" / "linear.json").stat().st_mtime_ns == kept
+
+
+def test_two_at_once_share_the_runs_and_write_the_same_table(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "out"
+    both = [start(written(tmp_path), out) for _ in range(2)]
+    told = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    trained = [
+        line for _, err in told for line in err.splitlines() if re.match(r"\[./4\]", line) and "done" not in line
+    ]
+    assert len(trained) == 4
+    assert all(out_text.count("±") for out_text, _ in told)  # both have seen all seeds
+    assert accuracies(out) == accuracies(finished)
+
+
+def test_a_finished_ablation_is_only_read(finished: Path, tmp_path: Path) -> None:
+    runs = [path for path in finished.rglob("*") if path.is_file() and path.parent != finished]
+    before = {path: path.stat().st_mtime_ns for path in runs}
+    done = csml("ablate", written(tmp_path), "--out", str(finished))
+    assert done.returncode == 0, done.stderr
+    assert "4 of them done" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in runs} == before
+
+
+def test_runs_made_with_other_settings_are_refused_by_name(finished: Path, tmp_path: Path) -> None:
+    file = written(tmp_path, FILE.replace("k: 3", "k: 4"))
+    done = csml("ablate", file, "--out", str(finished))
+    assert done.returncode == 2
+    assert "neighbors.k 3" in done.stderr
+    assert "--out" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_judging_anew_with_other_settings_needs_no_training(finished: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    os.utime(copy)
+    file = written(tmp_path, FILE.replace("k: [5]", "k: [3]"))
+    done = csml("ablate", file, "--out", str(copy))
+    assert done.returncode == 0, done.stderr
+    assert "images/s" not in done.stderr  # no epoch was trained
+    assert all("3-NN" in run and "5-NN" not in run for run in accuracies(copy))
+
+
+def test_a_run_that_stands_in_two_tables_is_trained_once(tmp_path: Path) -> None:
+    text = FILE.replace("seeds: [0, 1]", "seeds: [0]")
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text(text)
+    two.write_text(text.replace("MoCo v2:", "k = 2: {neighbors.k: 2}\n  baseline:"))
+    shared = str(tmp_path / "runs")
+    first = csml("ablate", str(one), "--out", str(tmp_path / "one"), "--runs", shared)
+    assert first.returncode == 0, first.stderr
+    second = csml("ablate", str(two), "--out", str(tmp_path / "two"), "--runs", shared)
+    assert second.returncode == 0, second.stderr
+    assert "3 runs, 2 of them done" in second.stderr
+    assert len(list((tmp_path / "runs").glob("[!.]*"))) == 3
+    ours = {run.pop("variation"): run for run in accuracies(tmp_path / "one")}
+    theirs = {run.pop("variation"): run for run in accuracies(tmp_path / "two")}
+    assert theirs["baseline"] == ours["MoCo v2"] and theirs["q_a + q_p"] == ours["q_a + q_p"]
+
+
+def test_a_table_from_elsewhere_is_taken_over_and_only_the_rest_is_run(finished: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    table = json.loads((finished / "results.json").read_text())
+    for part in ("runs", "history"):
+        table[part] = [run for run in table[part] if run["seed"] == 0]
+    (elsewhere / "results.json").write_text(json.dumps(table))
+    out, file = tmp_path / "out", written(tmp_path)
+    done = csml("ablate", file, "--out", str(out), "--earlier", f"['{elsewhere}']")
+    assert done.returncode == 0, done.stderr
+    assert "4 runs, 2 of them done" in done.stderr
+    assert not list(out.rglob("seed-0")) and len(list(out.rglob("seed-1"))) == 2
+    assert accuracies(out) == accuracies(finished)
+    assert json.loads((out / "results.json").read_text())["history"] == table["history"] + [
+        run for run in json.loads((finished / "results.json").read_text())["history"] if run["seed"] == 1
+    ]
+
+    everything = csml("ablate", file, "--out", str(tmp_path / "again"), "--earlier", f"['{out}']")
+    assert everything.returncode == 0, everything.stderr
+    assert accuracies(tmp_path / "again") == accuracies(finished)
+    assert not list((tmp_path / "again").glob("*/"))
+
+    for change, told in ((("k: 3", "k: 4"), "made otherwise"), (("epochs: 2", "epochs: 1"), "2 epochs")):
+        other = csml("ablate", written(tmp_path, FILE.replace(*change)), "--earlier", f"['{out}']")
+        assert other.returncode == 2 and other.stderr.count("\n") == 1, other.stderr
+        assert "earlier: " in other.stderr and told in other.stderr
+    (elsewhere / "results.json").write_text("{}")
+    for place, told in ((elsewhere, "not of csml ablate"), (tmp_path / "nowhere", "there is no")):
+        other = csml("ablate", file, "--earlier", f"['{place}']")
+        assert other.returncode == 2 and told in other.stderr, other.stderr
+
+
+def test_tables_are_put_on_one_page_with_what_made_them(finished: Path, tmp_path: Path) -> None:
+    output = tmp_path / "docs" / "evidence.md"
+    done = csml("tables", str(finished), str(finished), "--output", str(output), "--title", "Evidence")
+    assert done.returncode == 0, done.stderr
+    page = output.read_text()
+    assert page.startswith("# Evidence\n")
+    assert page.count("## With and without a mixture") == 2
+    table = [line for line in (finished / "table.md").read_text().splitlines() if line.startswith("|")]
+    assert all(line in page for line in table)
+    assert "csml ablate" in page and "Seeds 0, 1" in page and "minutes" in page
+    assert (output.parent / "evidence" / "out.png").exists() and "](evidence/out.png)" in page
+    missing = csml("tables", str(tmp_path), "--output", str(output))
+    assert missing.returncode == 2 and "results.json" in missing.stderr
+
+
+def test_one_failing_run_does_not_cost_the_others(tmp_path: Path) -> None:
+    text = FILE.replace("seeds: [0, 1]", "seeds: [0]").replace(
+        "  MoCo v2: {twin: moco-v2}", "  broken: {optimizer.lr_per_256: 1.0e+6}"
+    )
+    done = csml("ablate", written(tmp_path, text), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "broken, seed 0 failed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [run["variation"] for run in accuracies(tmp_path / "out")] == ["q_a + q_p"]
+    assert "non-finite" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_dry_run_only_tells(tmp_path: Path) -> None:
+    done = csml("ablate", written(tmp_path), "--out", str(tmp_path / "out"), "--dry_run", "true")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("to do") == 4
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [(name, scale) for name in SHIPPED for scale in ("demo", "cifar10-cpu", "cifar10", "paper")]
+    + [("modules", "photos")],
+)
+def test_every_shipped_ablation_is_valid_at_every_scale(name: str, scale: str, tmp_path: Path) -> None:
+    ablation = read_ablation(name, scale)
+    folder = str(tmp_path) if scale == "photos" else None  # of one's own
+    configs = [run_config(variation, 0, folder, tmp_path) for variation in ablation.variations]
+    assert len({config.out for config in configs}) == len(configs) >= 2
+    data = {"demo": "synthetic", "photos": tmp_path.name, "paper": "imagenet"}.get(scale, "cifar10")
+    assert {Path(config.data).name for config in configs} == {data}
+
+
+def test_the_modules_are_the_paper_s_rows(tmp_path: Path) -> None:
+    rows = {v.name: run_config(v, 0, None, tmp_path) for v in read_ablation("modules", "paper").variations}
+    moco, cross, mixed, small, full, longer = rows.values()
+    assert (moco.views.cross_sample, moco.views.mix, moco.model.stages) == (False, "none", (4,))
+    assert {config.views.small_crops for config in (moco, longer, cross, mixed)} == {0}
+    assert (cross.views.cross_sample, cross.views.mix) == (True, "none")
+    assert (mixed.views.mix, mixed.views.small_crops) == ("cutmix", 0)
+    assert (small.views.mix, small.views.small_crops) == ("cutmix", 4)
+    assert {config.model.stages for config in (cross, mixed, small)} == {(4,)}
+    assert (full.views, full.model.stages) == (small.views, (2, 3, 4))
+    assert {config.epochs for config in (moco, cross, mixed, small, full)} == {200}
+    assert (longer.epochs, longer.views.cross_sample) == (400, False)
+
+
+def test_multiples_of_the_base_are_worked_out(tmp_path: Path) -> None:
+    rows = {v.name: run_config(v, 0, None, tmp_path) for v in read_ablation("epochs", "paper").variations}
+    assert rows["MoCo v2, double epochs"].epochs == 400
+    assert rows["MoCo v2, double batch"].batch_size == 2048
+    half = rows["q_a + q_p, half the epochs"]
+    assert (half.epochs, half.neighbors.warmup_epochs) == (100, 5)
+
+
+def test_a_grid_is_every_combination(tmp_path: Path) -> None:
+    ablation = read_ablation("neighbors", "demo")
+    configs = [run_config(variation, 0, None, tmp_path) for variation in ablation.variations]
+    assert [(c.views.mix, c.neighbors.k) for c in configs] == [
+        (mix, k) for mix in ("cutmix", "none") for k in (0, 1, 5, 10, 100)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("base: {preset: demo}", "nothing to vary"),
+        ("variations: [a, b]", "KEY: VALUE"),
+        ("variants: {a: {}}", "variants"),
+        ("variations: {a: {}}\nseeds: 3", "seeds"),
+        ("variations: {a: {}}\nseeds: [-1]", "seeds"),
+        ("base: {preset: demo}\nvariations: {a: {twin: simclr}}", "moco-v2"),
+        ("variations: {a: {twin: moco-v2}}", "base"),
+        ("base: {preset: demo}\ngrid: {neighbors.k: 5}", "list"),
+        ("base: {preset: demo}\nvariations: {a: {epochs: many}}", "a: epochs: expected a whole number"),
+        ("base: {preset: demo}\nvariations: {a: {views.mixed: none}}", "did you mean views.mix"),
+        ("base: {preset: demo}\nvariations: {a: {times.epochs: 0}}", "times.epochs"),
+        ("base: {preset: demo}\nvariations: {a: {times.data: 2}}", "times.data"),
+        ("base: {preset: demo}\nvariations: {a: {}, A: {}}", "folder"),
+        ("base: demo\nvariations: {a: {}}", "base"),
+        ("base: {preset: demo}\nvariations: {a: demo}", "a: expected"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nknn: 5", "knn: expected"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nknn: {neighbors: 5}", "neighbors"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nlinear: {stages: [5]}", "stages"),
+        ("base: {preset: demo}\nvariations: {a: {times: 2}}", "times"),
+        ("base: {preset: demo}\nvariations: {a: {seed: 2}}", "seeds"),
+        ("base: {preset: demo}\nvariations: {a: {}}\nplot: neighbours", "plot"),
+        ("scales: [demo]\nvariations: {a: {}}", "scales"),
+        ("{", "YAML"),
+        ("just text", "base and variations"),
+    ],
+)
+def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(CsmlError) as caught:
+        ablate(written(tmp_path, text), out=tmp_path / "out")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_and_scales_that_do_not_exist_are_told_with_those_that_do(tmp_path: Path) -> None:
+    for file, scale, told in (
+        ("modulse", None, "modules"),
+        ("modules", None, "--scale"),
+        ("modules", "huge", "cifar10"),
+        (written(tmp_path), "demo", "no scales"),
+    ):
+        with pytest.raises(CsmlError, match=told):
+            read_ablation(file, scale)
+
+
+def test_shared_runs_are_named_by_what_is_learnt_not_by_the_machine(tmp_path: Path) -> None:
+    few = "few_labels: {fractions: [0.1], scratch: {epochs: 1}}\n"
+
+    def places(*change: str) -> list[Path]:
+        ablation = read_ablation(written(tmp_path, FILE.replace(*change) + few), None)
+        runs = planned(ablation, None, tmp_path, tmp_path)
+        assert ablation.few_labels is not None
+        return [run.run.root for run in (*runs, *labels_alone(runs, ablation.few_labels, tmp_path, tmp_path))]
+
+    assert len(set(places("", ""))) == 6
+    assert places("hardware.threads: 1", "hardware.precision: 32-true") == places("", "")
+    assert not set(places("synthetic_train: 200", "synthetic_train: 201")) & set(places("", ""))
+
+
+def test_few_labels_judge_every_run_and_a_network_from_scratch(tmp_path: Path) -> None:
+    text = FILE.replace("seeds: [0, 1]", "seeds: [0]").replace("epochs: 2", "epochs: 1")
+    text += "few_labels: {fractions: [0.1, 0.5], finetune: {epochs: 1}, mine: {max_entropy: 3, epochs: 1}, "
+    quick = tmp_path / "quick.yaml"
+    quick.write_text(text + "scratch: {epochs: 1, batch_size: 10}}\npaper: {MoCo v2: 67.5}\n")
+    done = csml("ablate", str(quick), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    runs = {run["variation"]: run for run in accuracies(tmp_path / "out")}
+    assert list(runs) == ["MoCo v2", "q_a + q_p", "labels alone"]
+    for share in ("10 %", "50 %"):
+        assert {f"fine-tuned, {share}", f"mined, {share}"} <= runs["MoCo v2"].keys()
+        assert f"labels alone, {share}" in runs["labels alone"]
+    header, _, first, *_ = [line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if "|" in line]
+    assert header.split("|")[-2].strip() == "paper" and first.split("|")[-2].strip() == "67.5"
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
+    assert csml("ablate", str(quick), "--out", str(tmp_path / "out")).returncode == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")}
+    quick.write_text(quick.read_text().replace("max_entropy: 3", "max_entropy: 2"))
+    done = csml("ablate", str(quick), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1 and "was made with max_entropy 3.0, and it is 2.0 now" in done.stderr

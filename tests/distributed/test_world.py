@@ -1,0 +1,83 @@
+"""What the processes of a run tell each other, against what one process would know."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csml.distributed.world import World
+from csml.errors import CsmlError
+from processes import together
+
+
+@given(st.integers(0, 1000), st.integers(1, 16))
+def test_every_row_is_somebody_s_and_shares_are_even(rows: int, size: int) -> None:
+    shares = [World(rank, size).share(rows) for rank in range(size)]
+    assert [row for share in shares for row in range(rows)[share]] == list(range(rows))
+    lengths = [share.stop - share.start for share in shares]
+    assert max(lengths) - min(lengths) <= 1
+
+
+@given(st.integers(1, 300), st.integers(1, 5), st.integers(1, 5))
+def test_pieces_and_shares_of_them_lay_out_the_batch_in_order(rows: int, size: int, pieces: int) -> None:
+    split = [list(World(rank, size).split_batch(rows, pieces)) for rank in range(size)]
+    laid = [row for piece in range(pieces) for rank in range(size) for row in range(rows)[split[rank][piece][0]]]
+    assert laid == list(range(rows))
+    for of_rank in split:
+        for own, part in of_rank:
+            assert (part.start, part.total) == (own.start, rows)
+        assert [part.first for _, part in of_rank] == [True] + [False] * (pieces - 1)
+        assert [part.last for _, part in of_rank] == [False] * (pieces - 1) + [True]
+        assert sum(part.in_flight for _, part in of_rank) == rows
+
+
+def conversation(world: World) -> dict[str, Any]:
+    rows = torch.arange(14.0).view(7, 2)
+    mine = rows[world.share(7)]
+    network = torch.nn.Linear(2, 1)
+    for number, parameter in enumerate(network.parameters()):
+        parameter.grad = torch.full_like(parameter, 10.0 * number + world.rank)
+    worked: list[int] = []
+
+    def squares(work: Sequence[int]) -> Iterator[int]:
+        for item in work:
+            worked.append(item)
+            yield item * item
+
+    try:
+        world.broadcast(lambda: (_ for _ in ()).throw(CsmlError("data: no")))
+    except CsmlError as error:
+        refused = str(error)
+    return {
+        "gathered": world.all_gather(mine, 7),
+        "reordered": world.reorder(mine, torch.tensor([6, 0, 5, 1, 1, 4, 3])),
+        "parts": [part.clone() for part in world.broadcast_each(torch.full((world.rank, 2), float(world.rank)))],
+        "everyones": world.all_gather_object({"rank": world.rank}),
+        "in_order": list(world.map_in_order(list(range(8)), squares)),
+        "worked": worked,
+        "sum": world.all_reduce_sum(torch.tensor([world.rank, 1])),
+        "largest": world.all_reduce_max(7 if world.rank == 1 else 0),
+        "told": world.broadcast(lambda: f"by {world.rank}"),
+        "refused": refused,
+        "gradients": (world.add_gradients(network), [p.grad for p in network.parameters()])[1],
+    }
+
+
+def test_three_processes_agree() -> None:
+    heard = together(3, conversation)
+    for one in heard:
+        assert torch.equal(one["gathered"], torch.arange(14.0).view(7, 2))
+        assert [len(part) for part in one["parts"]] == [0, 1, 2]
+        assert one["parts"][2].tolist() == [[2.0, 2.0]] * 2
+        assert one["everyones"] == [{"rank": 0}, {"rank": 1}, {"rank": 2}]
+        assert one["in_order"] == [n * n for n in range(8)]
+        assert one["sum"].tolist() == [3, 3]
+        assert one["largest"] == 7
+        assert one["told"] == "by 0"
+        assert one["refused"] == "data: no"
+        assert one["gradients"][0].tolist() == [[3.0, 3.0]] and one["gradients"][1].tolist() == [33.0]
+    whole = torch.cat([one["reordered"] for one in heard])
+    assert torch.equal(whole, torch.arange(14.0).view(7, 2)[[6, 0, 5, 1, 1, 4, 3]])
+    assert sorted(item for one in heard for item in one["worked"]) == list(range(8))  # each item is done once

@@ -1,0 +1,342 @@
+"""The report in a real browser, and what it is made of."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from browser import browse, place_of
+from conftest import csml
+from csml.data.images import ArrayImages
+from csml.data.open import open_data
+from csml.errors import CsmlError
+from csml.reporting.charts import Chart, Series, as_figure, as_plotly, save_figures
+from csml.reporting.content import config_of
+from csml.reporting.embedding import embed
+from csml.reporting.gallery import evolution
+from csml.reporting.html import as_script, plotly_script
+from csml.reporting.pictures import thumbnail_sheets
+from csml.reporting.runs import read_runs
+from csml.reporting.scores import confusion_chart, overview, summary
+from csml.reporting.views_sheet import draw_views
+from csml.runs.metrics import read_metrics
+from runs_to_show import NASTY, make_runs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    return make_runs(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def report(runs: Path) -> Path:
+    page = runs / "out.html"
+    names = [str(runs / name) for name in ("moco-v2", "csml", "tuned")]
+    done = csml("report", *names, "--output", str(page), "--figures", str(runs / "figures"))
+    assert done.returncode == 0, done.stderr
+    return page
+
+
+def test_the_page_opens_from_disk_without_an_error_and_asks_for_nothing(report: Path) -> None:
+    with browse(report.as_uri()) as visit:
+        assert visit.problems == []
+        assert [url for url in visit.requests if not url.startswith(("data:", "blob:"))] == [report.as_uri()]
+        sections = visit.page.locator("h2").all_text_contents()
+        assert sections == [
+            "Results", "Map", "Neighbours during training", "Test images and their nearest training images", "Classes",
+            "Views as the network sees them", "Training", "Settings",
+        ]  # fmt: skip
+
+
+def test_map_and_curves_have_as_many_points_as_there_are_images_and_epochs(report: Path, runs: Path) -> None:
+    with browse(report.as_uri()) as visit:
+        count = "id => document.getElementById(id).data.reduce((sum, trace) => sum + trace.x.length, 0)"
+        for number in range(3):
+            assert visit.page.evaluate(count, f"map-{number}") == 60
+            assert visit.page.evaluate(f"document.getElementById('map-{number}').data.length") == 5  # classes
+        figure = visit.page.locator("figure", has=visit.page.get_by_text("20-NN on test images", exact=True))
+        curves = figure.locator(".chart").get_attribute("id")
+        traces = visit.page.evaluate("id => document.getElementById(id).data.map(t => [t.name, t.y])", curves)
+        assert [name for name, _ in traces] == ["moco-v2", "csml"]
+        for name, values in traces:
+            logged = [record["knn20"] for record in read_metrics(runs / name / "metrics.jsonl")]
+            assert values == pytest.approx([100 * value for value in logged])
+
+
+def test_pointing_at_a_dot_shows_its_picture_and_a_click_its_neighbours(report: Path) -> None:
+    with browse(report.as_uri()) as visit:
+        page = visit.page
+        page.locator("#map-1").scroll_into_view_if_needed()
+        page.mouse.move(*place_of(page, "map-1", 2, 3))
+        page.wait_for_selector("#panel-1 .hovered[data-row]")
+        row = int(page.get_attribute("#panel-1 .hovered", "data-row"))
+        name = page.evaluate("row => nameOf(data.maps[1], row)", row)
+        assert page.locator("#panel-1 .hovered .name").text_content() == name
+        style = page.locator("#panel-1 .hovered .thumb").evaluate("e => getComputedStyle(e).backgroundImage")
+        assert style.startswith('url("data:image/webp')
+        page.mouse.click(*place_of(page, "map-1", 2, 3))
+        page.wait_for_selector("#panel-1 .clicked[data-row]")
+        neighbors = page.locator("#panel-1 .clicked button")
+        clicked = int(page.get_attribute("#panel-1 .clicked", "data-row"))
+        expected = page.evaluate(
+            "row => data.maps[1].neighbors[row].map(other => nameOf(data.maps[1], other))", clicked
+        )
+        assert neighbors.evaluate_all("all => all.map(e => e.title)") == expected
+        assert visit.problems == []
+
+
+def test_the_map_can_be_walked_with_the_keyboard(report: Path) -> None:
+    with browse(report.as_uri()) as visit:
+        visit.page.focus("#next-0")
+        visit.page.keyboard.press("Enter")
+        assert visit.page.get_attribute("#panel-0 .clicked", "data-row") == "1"
+        visit.page.keyboard.press("Tab")  # the first neighbour
+        visit.page.keyboard.press("Enter")
+        first = visit.page.evaluate("data.maps[0].neighbors[1][0]")
+        assert visit.page.get_attribute("#panel-0 .clicked", "data-row") == str(first)
+
+
+def test_file_names_are_text_wherever_they_are(report: Path) -> None:
+    with browse(report.as_uri()) as visit:
+        row = visit.page.evaluate("name => data.collections[0].names.findIndex(n => n.includes(name))", NASTY)
+        assert row >= 0
+        visit.page.evaluate("row => show(0, row, true)", row)
+        assert NASTY in visit.page.locator("#panel-0 .hovered .name").text_content()
+        assert visit.page.locator('img[src="x"]').count() == 0
+        assert visit.page.locator(f'img[title*="{NASTY}"]').count() > 0
+        assert visit.problems == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_a_phone_nothing_sticks_out_and_every_picture_has_words(report: Path, dark: bool) -> None:
+    with browse(report.as_uri(), width=390, height=800, dark=dark) as visit:
+        assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= 390
+        assert visit.page.locator("img:not([alt])").count() == 0
+        assert visit.page.locator(".chart:not([aria-label])").count() == 0
+        background, ink = visit.page.evaluate(
+            "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+        )
+        light = sum(map(int, background.strip("rgb()").split(","))) > sum(map(int, ink.strip("rgb()").split(",")))
+        assert light != dark
+
+
+def test_frames_tell_right_from_wrong(report: Path, runs: Path) -> None:
+    with browse(report.as_uri()) as visit:
+        tiles = visit.page.locator("#omega ~ .scroll").first.locator("img.tile")
+        told = tiles.evaluate_all(
+            "all => all.map(e => [e.classList.contains('right'), e.classList.contains('wrong'), e.title])"
+        )
+    anchors = [title for right, wrong, title in told if not right and not wrong]
+    assert len(anchors) == 5
+    anchor = ""
+    for right, wrong, title in told:
+        label = title.rsplit("(", 1)[1]
+        if not right and not wrong:
+            anchor = label
+        else:
+            assert right == (label == anchor) and wrong == (label != anchor)
+
+
+def test_figures_are_written_for_paper(report: Path, runs: Path) -> None:
+    names = {path.stem for path in (runs / "figures").glob("*.png")}
+    assert {path.stem for path in (runs / "figures").glob("*.svg")} == names
+    assert {"all-tasks", "map-of-csml", "loss-of-csml", "linear-accuracy-by-stage", "20-nn-accuracy-by-stage"} <= names
+    assert all(Image.open(runs / "figures" / f"{name}.png").width > 300 for name in names)
+
+
+def test_a_backbone_s_row_has_the_scores_of_what_started_from_it(runs: Path) -> None:
+    found = read_runs([str(runs / name) for name in ("moco-v2", "csml", "tuned")])
+    tasks, rows = summary(found)
+    assert [row["name"] for row in rows] == ["moco-v2", "csml"]
+    tuned = json.loads((runs / "tuned/finetune.json").read_text())
+    assert rows[1]["scores"]["few labels (30)"] == pytest.approx(100 * tuned["top1"])
+    assert {"5-NN", "linear, stage 3", "linear, stage 4", "few labels (30)"} == set(tasks)
+    chart = overview(found)
+    assert chart is not None and [series.name for series in chart.series] == ["moco-v2", "csml"]
+
+
+def test_a_folder_of_runs_stands_for_all_of_them(runs: Path) -> None:
+    assert {run.name for run in read_runs([str(runs)])} == {"csml", "moco-v2", "tuned"}
+    with pytest.raises(CsmlError, match="is not a run directory"):
+        read_runs([str(runs / "photos")])
+
+
+def test_scores_of_a_run_s_own_network_stay_with_it_and_none_is_lost(runs: Path, tmp_path: Path) -> None:
+    """A second fine-tuning from a link to the backbone; kNN of a fine-tuned network."""
+    (tmp_path / "link").symlink_to(runs / "csml")
+    again = tmp_path / "again"
+    again.mkdir()
+    settings = yaml.safe_load((runs / "tuned/config.yaml").read_text())
+    (again / "config.yaml").write_text(yaml.safe_dump({**settings, "weights": str(tmp_path / "link")}))
+    (again / "finetune.json").write_text(json.dumps({"top1": 0.9, "labels": 30}))
+    (again / "knn.json").write_text(json.dumps({"accuracy": {"5": 0.25}}))
+    _, rows = summary(read_runs([str(runs / "csml"), str(runs / "tuned"), str(again)]))
+    by_name = {row["name"]: row["scores"] for row in rows}
+    assert by_name["csml"]["few labels (30), again"] == pytest.approx(90)
+    assert by_name["again"] == {"5-NN": 25}
+    assert by_name["csml"]["5-NN"] != 25
+
+
+def test_the_rounds_of_mining_are_not_runs_of_their_own(runs: Path, tmp_path: Path) -> None:
+    mined = tmp_path / "mined"
+    (mined / "round-1").mkdir(parents=True)
+    for folder in (mined, mined / "round-1"):
+        (folder / "config.yaml").write_text("max_entropy: 1\n")
+    (mined / "round-1/metrics.jsonl").write_text('{"epoch": 1, "loss": 2.0}\n')
+    (run,) = read_runs([str(tmp_path)])
+    assert run.command == "mine" and run.metrics == [{"epoch": 1, "loss": 2.0}]
+
+
+def test_what_is_gone_or_changed_is_told_and_the_rest_is_shown(runs: Path, tmp_path: Path) -> None:
+    """Data that moved away, and data that is not what the run learnt from; then --data."""
+    moved = tmp_path / "moved"
+    shutil.copytree(runs / "csml", moved)
+    settings = yaml.safe_load((moved / "config.yaml").read_text())
+    (moved / "config.yaml").write_text(yaml.safe_dump({**settings, "data": str(tmp_path / "gone")}))
+    done = csml("report", str(moved))
+    assert done.returncode == 0, done.stderr
+    page = (moved / "report.html").read_text()
+    assert "moved is shown without images: data: there is no folder" in page and "Loss of moved" in page
+    fewer = tmp_path / "fewer"
+    shutil.copytree(runs / "photos", fewer)
+    (fewer / "train" / "arrow" / "01.png").write_bytes(b"no picture")  # the first that would be drawn
+    (fewer / "train" / "cross" / "03.png").unlink()
+    done = csml("report", str(moved), "--data", str(fewer), "--figures", str(tmp_path / "figures"))
+    assert done.returncode == 0, done.stderr
+    page = (moved / "report.html").read_text()
+    assert "has changed since the training" in page and 'id="maps"' in page and 'id="omega"' not in page
+
+
+def test_a_detector_s_scores_and_sheet_are_shown(runs: Path, tmp_path: Path) -> None:
+    quick = ["--scenes.synthetic_train", "4", "--scenes.synthetic_val", "2", "--scenes.synthetic_size", "64"]
+    quick += ["--schedule.iterations", "2", "--schedule.report_every", "1", "--monitor.tensorboard", "false"]
+    done = csml("detect", str(runs / "csml"), "--preset", "small-c4", *quick, "--out", str(tmp_path / "detector"))
+    assert done.returncode == 0, done.stderr
+    done = csml("report", str(runs / "csml"), str(tmp_path / "detector"), "--output", str(tmp_path / "out.html"))
+    assert done.returncode == 0, done.stderr
+    with browse((tmp_path / "out.html").as_uri()) as visit:
+        assert "synthetic box AP50" in visit.page.locator("thead").first.text_content()
+        assert visit.page.locator("img.wide").evaluate("image => image.naturalWidth") > 500
+        assert visit.page.get_by_text("Learning rate, detection", exact=True).count() == 1
+        assert visit.problems == []
+
+
+def test_ten_thousand_images_make_less_than_15_megabytes() -> None:
+    """Noise is what compresses worst; photos stay well below it."""
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (200, 8, 8, 3), dtype=np.uint8).repeat(4, axis=1).repeat(4, axis=2)
+    images = ArrayImages(photos, np.zeros(200, np.int64), ("a",), "blocks")
+    sheets = thumbnail_sheets(images, np.arange(200).repeat(50), side=32)
+    assert sum(map(len, sheets.urls)) + len(plotly_script()) + 10_000 * (80 + 12 * 6 + 2 * 7 + 4) < 15e6
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 12])
+def test_a_handful_of_images_has_a_map_too(count: int) -> None:
+    features = torch.randn(count, 6, generator=torch.Generator().manual_seed(0))
+    for made in (embed(features), embed(torch.ones(count, 6))):
+        assert made.points.shape == (count, 2)
+        assert np.isfinite(made.points).all()
+        assert made.neighbors.shape == (count, min(12, count - 1))
+    assert ("t-SNE by" in embed(features).settings) == (count >= 8)
+
+
+@pytest.mark.parametrize("count", [8, 12, 30, 60, 120])
+def test_unlike_images_are_spread_over_the_map(count: int) -> None:
+    """t-SNE of so few was one point before its scale was restored between its phases."""
+    for seed in range(3):
+        made = embed(torch.randn(count, 64, generator=torch.Generator().manual_seed(seed)) + 1)
+        assert (made.points.max(axis=0) > 0.999).all() and (made.points.std(axis=0) > 0.1).all()
+
+
+def test_odd_names_can_be_drawn(tmp_path: Path) -> None:
+    names = ["a$_$b", "_misc", "caf\udce9", "<b>", "бег"]
+    bars = Chart("Of бег", "bars", [Series(name, names, [1.0] * 5) for name in names])
+    matrix = Chart("Of сон", "matrix", [Series(name, [], [1.0] * 5) for name in names], labels=names)
+    assert len({path.name for path in save_figures([bars, matrix, bars], tmp_path)}) == 6
+    assert as_plotly(matrix)["data"][0]["x"][3] == "&lt;b&gt;"
+
+
+def test_of_a_thousand_classes_the_most_confused_are_shown() -> None:
+    counts = np.eye(1000, dtype=int) * 50
+    counts[7, 9] = counts[900, 3] = 20
+    chart = confusion_chart("T", counts.tolist(), [f"class {i}" for i in range(1000)])
+    assert len(chart.labels) == 30 and {"class 3", "class 7", "class 9", "class 900"} <= set(chart.labels)
+
+
+def test_mixtures_of_both_directions_tell_their_own_lambda(runs: Path) -> None:
+    config = config_of(read_runs([str(runs / "csml")])[0])
+    config = replace(config, views=replace(config.views, symmetric=True, small_crops=0))
+    images = open_data(config.data, config.images).train
+    (row,) = draw_views(config, images, None, np.array([3]))
+    lambdas = [float(title.split("= ")[1]) for title, _ in row if title.startswith("mixed")]
+    assert len(lambdas) == 2 and all(0 < value <= 1 for value in lambdas)
+
+
+def test_a_run_without_labels_is_shown_by_clusters(runs: Path, tmp_path: Path) -> None:
+    settings = yaml.safe_load((runs / "csml/config.yaml").read_text())
+    settings["images"]["labels"] = "none"
+    blind = tmp_path / "blind"
+    blind.mkdir()
+    (blind / "config.yaml").write_text(yaml.safe_dump(settings))
+    for name in ("backbone.safetensors", "metrics.jsonl"):
+        (blind / name).write_bytes((runs / "csml" / name).read_bytes())
+    done = csml("report", str(blind))
+    assert done.returncode == 0, done.stderr
+    with browse((blind / "report.html").as_uri()) as visit:
+        assert visit.page.input_value("#by-0") == "cluster"
+        assert visit.page.locator("#by-0 option").count() == 1
+        assert visit.problems == []
+
+
+def test_what_cannot_be_reported_is_one_line(tmp_path: Path) -> None:
+    for words, problem in (
+        ([str(tmp_path)], "is not a run directory"),
+        ([str(tmp_path), "--points", "0"], "points: at least 1"),
+    ):
+        done = csml("report", *words)
+        assert done.returncode == 2 and problem in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_json_in_a_page_cannot_end_its_script() -> None:
+    text = "</script><script>alert(1)</script>&\u2028"
+    script = str(as_script({"name": text}))
+    assert "<" not in script and "&" not in script and "\u2028" not in script
+    assert json.loads(script) == {"name": text}
+
+
+@pytest.mark.parametrize("kind", ["lines", "bars", "points", "matrix"])
+def test_a_chart_is_drawn_twice_from_the_same_numbers(kind: str) -> None:
+    series = [Series("one", [1, 2, 3], [1.0, 2.0, 3.0]), Series("two", [1, 2, 3], [3.0, 1.0, 2.0])]
+    chart = Chart("T", kind, series, x="x", y="y", labels=["a", "b", "c"])  # type: ignore[arg-type]
+    drawn = as_plotly(chart)["data"]
+    axes = as_figure(chart).axes[0]
+    if kind == "matrix":
+        assert drawn[0]["z"] == [[1, 2, 3], [3, 1, 2]]
+        assert axes.images[0].get_array().tolist() == drawn[0]["z"]
+    elif kind == "bars":
+        assert [patch.get_height() for patch in axes.patches] == [*drawn[0]["y"], *drawn[1]["y"]]
+    else:
+        assert [line.get_ydata().tolist() for line in axes.lines] == [drawn[0]["y"], drawn[1]["y"]]
+    assert chart.in_words().startswith("T")
+
+
+def test_of_a_thinned_omega_only_what_was_kept_is_shown() -> None:
+    pixels = np.zeros((6, 8, 8, 3), np.uint8)
+    images = ArrayImages(pixels, np.array([0, 0, 0, 1, 1, 1]), ("a", "b"), "plain")
+    early = np.array([[0, 0], [1, 1], [2, 2], [4, 5], [5, 3], [3, 4]])  # where none was kept stands the image itself
+    late = np.array([[0, 0], [2, 2], [1, 3], [4, 4], [3, 3], [5, 5]])
+    shown = [
+        (row["anchor"].name, [(epoch, [tile.name for tile in tiles]) for epoch, tiles in row["searches"]])
+        for row in evolution(images, [(1, early), (2, late)])
+    ]
+    names = [f"{images.name(id)} ({'aaabbb'[id]})" for id in range(6)]
+    assert shown == [
+        (names[1], [(1, []), (2, [names[2]])]),  # the first of its class that has a neighbour in the end
+        (names[3], [(1, [names[4], names[5]]), (2, [names[4]])]),
+    ]

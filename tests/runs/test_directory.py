@@ -1,0 +1,161 @@
+"""Run directories: every path lies inside, rounds and verbs are found, metrics survive a kill."""
+
+import ast
+import json
+import pickle
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from csml.config import DetectConfig, FinetuneConfig, MineConfig, PretrainConfig, SupervisedConfig
+from csml.errors import CsmlError
+from csml.runs import metrics
+from csml.runs.checkpoint import save_checkpoint
+from csml.runs.directory import RESULTS, RunDirectory, directory_of, open_run, write_config
+from csml.runs.facts import read_facts, read_result, verb_of, write_facts
+from csml.runs.interruption import Interrupted
+from csml.runs.metrics import MetricsWriter, read_metrics
+from csml.runs.settings import first_difference
+
+
+def test_every_path_lies_inside_and_no_two_are_the_same(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    properties = [name for name, value in vars(RunDirectory).items() if isinstance(value, property)]
+    paths = [getattr(run, name) for name in properties if name != "resumed"]
+    paths += [run.neighbors(3), run.round(1), run.few_labels(0.1, "mine"), run.index("key"), run.explore_map("key")]
+    paths += [run.result(name) for name in RESULTS]
+    found = [path.root if isinstance(path, RunDirectory) else path for path in paths]
+    assert len(set(found)) == len(found) > 25
+    assert all(path.is_relative_to(tmp_path) and path != tmp_path for path in found)
+    assert not any(tmp_path.iterdir())
+
+
+def test_rounds_come_in_order_and_are_resumed_as_the_run_around_them(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    for number in (10, 2, 1):
+        run.round(number).root.mkdir()
+    (tmp_path / "round-trip").mkdir()
+    assert [each.root.name for each in run.rounds()] == ["round-1", "round-2", "round-10"]
+    assert run.round(2).resumed == run.linear.resumed == run.resumed == tmp_path
+    assert not run.has_checkpoint()
+    save_checkpoint(run.round(2).checkpoints, {}, 0, 1, keep=1)
+    assert run.has_checkpoint()
+
+
+def test_the_neighbour_sets_are_listed_from_the_earliest(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.neighbors(2).parent.mkdir()
+    for epoch in (12, 2):
+        run.neighbors(epoch).touch()
+    assert run.neighbor_files() == [run.neighbors(2), run.neighbors(12)]
+
+
+def test_weights_name_their_run_directory(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.backbone.touch()
+    assert directory_of(tmp_path) == directory_of(run.backbone) == run
+    with pytest.raises(CsmlError, match=r"has no config\.yaml"):
+        open_run(tmp_path)
+
+
+VERBS = {
+    "pretrain": PretrainConfig,
+    "supervised": SupervisedConfig,
+    "finetune": FinetuneConfig,
+    "mine": MineConfig,
+    "detect": DetectConfig,
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_run_json_says_which_verb_made_a_run_and_older_runs_tell_by_their_settings(tmp_path: Path, verb: str) -> None:
+    run = RunDirectory(tmp_path)
+    write_config(run, VERBS[verb]())
+    assert verb_of(tmp_path) == verb  # without run.json: mining of before
+    run.facts.write_text(json.dumps({"command": ["csml", "demo"]}))
+    assert verb_of(tmp_path) == verb
+    write_facts(run, "supervised", {"images": 3})
+    assert verb_of(tmp_path) == "supervised"
+    assert read_facts(tmp_path)["images"] == 3
+    assert yaml.safe_load(run.config.read_text())["data"] == "synthetic"
+
+
+def test_results_are_read_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    assert read_result(run, "knn") is None
+    run.result("knn").write_text("{")
+    with pytest.raises(CsmlError, match=r"knn\.json cannot be read"):
+        read_result(run, "knn")
+
+
+def test_metrics_are_truncated_by_replacing_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDirectory(tmp_path)
+    writer = MetricsWriter(run, 0, tensorboard=False)
+    for epoch in (1, 2, 3):
+        writer.write({"epoch": epoch, "loss": 1 / epoch})
+    with run.metrics.open("a") as file:
+        file.write('{"epoch": 4, "lo')  # a kill in the middle of a line
+    before = run.metrics.read_bytes()
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(metrics, "atomic_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            MetricsWriter(run, 2, tensorboard=False)
+    assert run.metrics.read_bytes() == before
+    MetricsWriter(run, 2, tensorboard=False).write({"epoch": 3, "loss": 7.0})
+    assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3]
+    assert read_metrics(run.metrics)[-1]["loss"] == 7.0
+
+
+def test_tensorboard_is_written_if_installed_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDirectory(tmp_path)
+    assert MetricsWriter(run, 0, tensorboard=False).board is None
+    MetricsWriter(run, 0, tensorboard=None).close()
+    assert run.tensorboard.is_dir()
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
+    assert MetricsWriter(run, 0, tensorboard=None).board is None
+    with pytest.raises(CsmlError, match=r"^monitor\.tensorboard needs the extra \[tensorboard\]"):
+        MetricsWriter(run, 0, tensorboard=True)
+
+
+def test_an_interruption_says_where_and_how_to_continue() -> None:
+    stop = Interrupted(signal.SIGTERM, "epoch 3/15, step 4", Path("runs/mine"), "pretrain")
+    assert str(stop) == "stopped in epoch 3/15, step 4; continue with csml.pretrain(resume='runs/mine')"
+    assert (stop.signal, stop.exit_code, stop.run) == (15, 143, Path("runs/mine"))
+    assert isinstance(stop, KeyboardInterrupt)
+    again = pickle.loads(pickle.dumps(stop))
+    assert (str(again), again.where, again.command) == (str(stop), stop.where, stop.command)
+
+
+def test_settings_that_an_older_run_did_not_have_are_no_difference() -> None:
+    before = {"epochs": 3, "contrast.temperature": 0.2, "hardware.threads": 1}
+    assert first_difference(before, {**before, "simsiam.reduction": "mean", "hardware.threads": 2}) is None
+    assert first_difference(before, {**before, "contrast.temperature": 0.1}) == "contrast.temperature"
+    assert first_difference({**before, "gone": 1}, before) == "gone"
+
+
+def test_no_other_file_writes_a_name_of_the_tree() -> None:
+    """`runs/directory.py` owns the names; docstrings and messages may mention them."""
+    source = Path(metrics.__file__).parents[1]
+    owned = {path.name for path in _files(RunDirectory(Path("RUN")))} - {"linear", "export", "tensorboard"}
+    owners = {source / "runs" / "directory.py", source / "run_files.py"}
+    found = [
+        f"{path.relative_to(source)}: {node.value}"
+        for path in sorted(set(source.rglob("*.py")) - owners)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in owned
+    ]
+    # The page of a demo lies beside its runs, and the template of the page has the same name.
+    assert found == ["demonstration.py: report.html", "reporting/html.py: report.html"]
+
+
+def _files(run: RunDirectory) -> list[Path]:
+    properties = [name for name, value in vars(RunDirectory).items() if isinstance(value, property)]
+    found = [getattr(run, name) for name in properties if name != "resumed"]
+    return [path.root if isinstance(path, RunDirectory) else path for path in found] + [run.result(n) for n in RESULTS]
