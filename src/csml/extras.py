@@ -18,7 +18,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
             import plotly
 
     Args:
-        name: an extra of pyproject.toml: report, explore, detect, onnx, pack or tensorboard.
+        name: an extra of pyproject.toml: report, explore, detect, onnx, pack, tensorboard or weights.
         purpose: the subject of the message, such as "a report" or "csml explore".
     """
     try:
@@ -26,6 +26,9 @@ def extra(name: str, purpose: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("", "csml"):  # no package of an extra: a mistake in csml
             raise
-        raise MissingExtra(
-            f"{purpose} needs the extra [{name}]: pip install 'csml[{name}]' ({error.name} is not installed)"
-        ) from error
+        raise missing(name, purpose, error.name) from error
+
+
+def missing(name: str, purpose: str, package: str | None) -> MissingExtra:
+    """The error for a package of the extra `name` that is not installed."""
+    return MissingExtra(f"{purpose} needs the extra [{name}]: pip install 'csml[{name}]' ({package} is not installed)")

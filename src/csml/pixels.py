@@ -1,7 +1,8 @@
-"""Random and centre crops of whole batches, antialiased as in torchvision, and ImageNet normalisation."""
+"""Random and centre crops of whole batches, antialiased as in torchvision, and normalisation."""
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,16 @@ MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's RGB values, in [0, 1]."""
 STD = (0.229, 0.224, 0.225)
 """Standard deviation of ImageNet's RGB values."""
+
+
+class Normalization(NamedTuple):
+    """How pixels in [0, 1] are normalised before a network sees them, by channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+IMAGENET = Normalization(MEAN, STD)
 CROP_NUMBERS = 22
 """Uniform random numbers that determine one random crop for any image size: ten tries of area and ratio, then y, x."""
 
@@ -97,8 +108,7 @@ def resized(size: tuple[int, int], side: int, max_side: int) -> tuple[int, int]:
     return height, width
 
 
-def normalize(x: Tensor) -> Tensor:
-    """Subtract ImageNet's mean and divide by its standard deviation, in place; `(B, 3, H, W)` floats in [0, 1]."""
-    mean = torch.tensor(MEAN, dtype=x.dtype).to(x.device, non_blocking=True)[:, None, None]
-    std = torch.tensor(STD, dtype=x.dtype).to(x.device, non_blocking=True)[:, None, None]
+def normalize(x: Tensor, by: Normalization = IMAGENET) -> Tensor:
+    """Subtract the mean and divide by the standard deviation, in place; `(B, 3, H, W)` floats in [0, 1]."""
+    mean, std = (torch.tensor(values, dtype=x.dtype).to(x.device, non_blocking=True)[:, None, None] for values in by)
     return x.sub_(mean).div_(std)

@@ -25,7 +25,7 @@ from csml.errors import CsmlError
 from csml.evaluation.features import FeatureBatch, feature_batches
 from csml.extras import extra
 from csml.files import atomic_write
-from csml.models.backbones import stage_channels
+from csml.models.backbones import feature_channels
 from csml.progress import watched
 from csml.weights import load_backbone
 
@@ -124,7 +124,7 @@ def _open(weights: str, config: EmbedConfig, in_memory: Any) -> tuple[Images, in
         backbone.to(fabric.device), images, config.images, fabric, (config.stage,), config.batch_size
     )
     batches = watched(batches, "features", total=-(-len(images) // config.batch_size))
-    channels = stage_channels(backbone)[config.stage]
+    channels = feature_channels(backbone)[config.stage]
     return images, channels, _counted(batches, failures) if world_of(fabric).is_rank_zero else batches
 
 

@@ -22,12 +22,11 @@ from csml.runs.metrics import read_metrics
 from csml.runs.settings import read_settings
 
 if TYPE_CHECKING:  # verbs import Run; its methods call verbs
-    from torchvision.models.resnet import ResNet
-
     from csml.api.embedding import Embeddings
     from csml.api.exporting import Exported
     from csml.api.judging import KnnResult, LinearResult
     from csml.api.predicting import Predictions
+    from csml.models.backbones import Backbone
     from csml.models.classifier import Classifier
     from csml.models.detectors import Detector
 
@@ -82,7 +81,7 @@ class Run:
         """The result files there are, by verb: knn, linear, finetune, …"""
         return read_results(self._directory)
 
-    def backbone(self) -> "ResNet":
+    def backbone(self) -> "Backbone":
         """The network in eval mode, without heads: images `(B, 3, H, W)`, normalised, → features `(B, C)`."""
         from csml.weights import load_backbone
 

@@ -23,7 +23,7 @@ from csml.config.frameworks.contrast import ContrastConfig
 from csml.config.frameworks.simsiam import SimSiamConfig
 from csml.config.images import NAMED, AugmentationConfig, ImagesConfig
 from csml.config.layers import COMMAND_LINE, Layer, as_settings, configure, field_keys, flatten, lay_over, nest
-from csml.config.network import BACKBONES, SMALL, STAGES, TORCHVISION, BackboneConfig, ModelConfig
+from csml.config.network import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION, BackboneConfig, ModelConfig
 from csml.config.optimizer import OptimizerConfig
 from csml.config.presets import BASES, DETECT_PRESETS, PRESETS, SECTIONS, TWINS, detect_preset, preset_settings
 from csml.config.pretraining import PretrainConfig, check_against_data
@@ -52,6 +52,7 @@ __all__ = [
     "SECTIONS",
     "SMALL",
     "STAGES",
+    "TIMM",
     "TORCHVISION",
     "TWINS",
     "AblateConfig",

@@ -142,12 +142,15 @@ class Choice:
     """One of some names."""
 
     names: tuple[str, ...]
+    prefix: str | None = None
+    """a value with this prefix and something after it is right as well"""
 
     def problem(self, value: str) -> str | None:
-        return None if value in self.names else self.phrase()
+        prefixed = self.prefix is not None and value.startswith(self.prefix) and len(value) > len(self.prefix)
+        return None if value in self.names or prefixed else self.phrase()
 
     def phrase(self) -> str:
-        return f"one of {', '.join(self.names)}"
+        return f"one of {', '.join(self.names)}" + (f", or {self.prefix}NAME" if self.prefix else "")
 
 
 def bounded(
@@ -193,9 +196,12 @@ def subset(default: T, of: tuple[int, ...]) -> T:
     return _declared(default, Subset(of))
 
 
-def choice(default: T, names: tuple[str, ...]) -> T:
-    """A field that holds one of some names. For names that are known to a type checker, use `Literal` instead."""
-    return _declared(default, Choice(names))
+def choice(default: T, names: tuple[str, ...], or_prefix: str | None = None) -> T:
+    """A field that holds one of some names, or a prefix and a name that is checked later.
+
+    For names that are known to a type checker, use `Literal` instead.
+    """
+    return _declared(default, Choice(names, or_prefix))
 
 
 def rule_of(field: "dataclasses.Field[Any]") -> Rule | None:

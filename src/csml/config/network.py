@@ -20,6 +20,8 @@ TORCHVISION = (
     "wide_resnet101_2",
 )
 BACKBONES: tuple[str, ...] = (*SMALL, *TORCHVISION)
+TIMM = "timm:"
+"""Prefix of the name of a network of timm."""
 
 STAGES: tuple[int, ...] = (1, 2, 3, 4)
 """Stages that every backbone has."""
@@ -29,9 +31,10 @@ STAGES: tuple[int, ...] = (1, 2, 3, 4)
 class BackboneConfig(Settings):
     """The network."""
 
-    backbone: str = choice("resnet50", BACKBONES)
-    """A torchvision ResNet by name, or `small`, `tiny` or `nano`: four stages of one block each, for small images on a
-    CPU."""
+    backbone: str = choice("resnet50", BACKBONES, or_prefix=TIMM)
+    """A torchvision ResNet by name; timm:NAME for a ResNet, RegNet, EfficientNet, MobileNet, ConvNeXt, Swin or ViT of
+    timm, such as timm:convnext_tiny; or `small`, `tiny` or `nano`: four stages of one block each, for small images on
+    a CPU."""
     small_images: bool = False
     """Use a 3×3 first convolution and no max-pool, for images of about 32 pixels."""
 

@@ -9,15 +9,14 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 from torch import Tensor
-from torchvision.models.resnet import ResNet
 
 from csml.config import ImagesConfig
 from csml.data.failures import Failures
 from csml.data.images import Images, Subset
 from csml.data.loading import center_batches, consecutive, worker_count
 from csml.distributed.world import world_of
-from csml.models.backbones import FeatureNet, stage_channels
-from csml.pixels import normalize
+from csml.models.backbones import Backbone, FeatureNet, feature_channels, normalization
+from csml.pixels import Normalization, normalize
 from csml.progress import watched
 
 
@@ -45,7 +44,7 @@ class Features(NamedTuple):
 
 
 def extract_features(
-    backbone: ResNet,
+    backbone: Backbone,
     images: Images,
     config: ImagesConfig,
     fabric: Fabric,
@@ -75,7 +74,7 @@ def extract_features(
     share = world.share(len(images))
     own = images if world.size == 1 else Subset(images, np.arange(share.start, share.stop))
     good, stored = torch.zeros(len(own), dtype=torch.bool), {}
-    channels = stage_channels(backbone)
+    channels = feature_channels(backbone)
     for stage in stages:
         kind = torch.float16 if unit_halves else torch.float32
         stored[stage] = torch.zeros(len(own), channels[stage], dtype=kind)
@@ -107,7 +106,7 @@ class FeatureBatch(NamedTuple):
 
 
 def feature_batches(
-    backbone: ResNet,
+    backbone: Backbone,
     images: Images,
     config: ImagesConfig,
     fabric: Fabric,
@@ -122,7 +121,7 @@ def feature_batches(
 
 @torch.no_grad()
 def _feature_batches(
-    backbone: ResNet,
+    backbone: Backbone,
     images: Images,
     config: ImagesConfig,
     fabric: Fabric,
@@ -130,19 +129,19 @@ def _feature_batches(
     batches: Sequence[np.ndarray],
 ) -> Iterator[FeatureBatch]:
     device = fabric.device
-    net = FeatureNet(backbone, stages)
+    net, by = FeatureNet(backbone, stages), normalization(backbone)
     workers = worker_count(images, config.workers, device.type)
     was_training = backbone.training
     backbone.eval()
     for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
         with fabric.autocast():
-            pooled = net(prepare(batch.crops, device))
+            pooled = net(prepare(batch.crops, device, by))
         good = batch.good[:, None].to(device, non_blocking=True)
         by_stage = {stage: (features.float() * good).cpu() for stage, features in pooled.items()}
         yield FeatureBatch(batch.ids, by_stage, batch.good)
     backbone.train(was_training)
 
 
-def prepare(crops: Tensor, device: torch.device) -> Tensor:
+def prepare(crops: Tensor, device: torch.device, by: Normalization) -> Tensor:
     """uint8 crops `(B, 3, S, S)` → normalised float32 on the device."""
-    return normalize(crops.to(device, non_blocking=True).float().div_(255))
+    return normalize(crops.to(device, non_blocking=True).float().div_(255), by)

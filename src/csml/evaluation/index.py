@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 from torch import Tensor
-from torchvision.models.resnet import ResNet
 
 from csml.config import ImagesConfig
 from csml.data.failures import Failures
@@ -16,7 +15,7 @@ from csml.data.images import FolderImages, Images
 from csml.errors import CsmlError
 from csml.evaluation.features import feature_batches
 from csml.files import atomic_write, cache_key
-from csml.models.backbones import stage_channels, weights_key
+from csml.models.backbones import Backbone, feature_channels, weights_key
 from csml.progress import watched
 from csml.search.nearest_neighbors import empty_result, merge
 
@@ -50,7 +49,7 @@ class SearchIndex:
         return found[0].numpy(), found[1].numpy()
 
 
-def open_index(folder: Path, backbone: ResNet, images: Images, config: ImagesConfig, fabric: Fabric) -> SearchIndex:
+def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric) -> SearchIndex:
     """Open the index in `folder`. Make and save it first if it is missing, or was made of other weights or images."""
     key = cache_key(weights_key(backbone), _state(images), config.size, config.eval_crop)
     file = folder / f"features-{key}.npy"
@@ -73,14 +72,14 @@ def _read(file: Path, images: int) -> Tensor | None:
     return features if len(features) == images else None
 
 
-def _make(file: Path, backbone: ResNet, images: Images, config: ImagesConfig, fabric: Fabric) -> None:
+def _make(file: Path, backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric) -> None:
     if not len(images):
         raise CsmlError("data: there is no image to search among")
     failures = Failures(images, config.max_failed)
     batches = feature_batches(backbone, images, config, fabric, batch_size=_BATCH)
     with atomic_write(file) as temporary:
         # float16 halves the file, and neighbours differ only where similarities agree to three digits.
-        matrix = np.lib.format.open_memmap(temporary, "w+", np.float16, (len(images), stage_channels(backbone)[4]))
+        matrix = np.lib.format.open_memmap(temporary, "w+", np.float16, (len(images), feature_channels(backbone)[4]))
         for batch in watched(batches, "features", total=-(-len(images) // _BATCH)):
             failures.add(batch.ids[~batch.good].tolist())
             rows = slice(int(batch.ids[0]), int(batch.ids[-1]) + 1)

@@ -15,6 +15,7 @@ from csml.data.loading import center_batches, consecutive, worker_count
 from csml.distributed.world import world_of
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import prepare
+from csml.models.backbones import normalization
 from csml.models.classifier import Classifier
 
 
@@ -46,11 +47,11 @@ def predict(
 def _predict(
     classifier: Classifier, images: Images, config: ImagesConfig, fabric: Fabric, batches: Sequence[np.ndarray]
 ) -> Iterator[Predictions]:
-    device = fabric.device
+    device, by = fabric.device, normalization(classifier.backbone)
     workers = worker_count(images, config.workers, device.type)
     for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
         with fabric.autocast():
-            scores = classifier(prepare(batch.crops, device))  # (B, classes)
+            scores = classifier(prepare(batch.crops, device, by))  # (B, classes)
         shares = scores.double().softmax(dim=1)
         probabilities, labels = shares.max(dim=1)
         yield Predictions(batch.ids, labels.cpu(), probabilities.cpu(), entropy(shares).cpu(), batch.good)

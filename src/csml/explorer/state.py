@@ -18,7 +18,7 @@ from csml.evaluation.index import SearchIndex, open_index
 from csml.evaluation.knn import TEMPERATURE, tally
 from csml.evaluation.predictions import predict
 from csml.files import atomic_write, cache_key
-from csml.models.backbones import FeatureNet
+from csml.models.backbones import FeatureNet, normalization
 from csml.pixels import center_boxes, crop_resize
 from csml.progress import watched
 from csml.reporting.embedding import embed
@@ -59,7 +59,8 @@ class Explored:
         """The images nearest to a picture from anywhere."""
         config, device = self.opened.config, self.opened.fabric.device
         with self.lock, self.opened.fabric.autocast():
-            feature = FeatureNet(self.opened.net)(prepare(self._crop(picture, config), device))[4]
+            image = prepare(self._crop(picture, config), device, normalization(self.opened.net))
+            feature = FeatureNet(self.opened.net)(image)[4]
         return self._nearest(feature.float().cpu(), k)
 
     def _crop(self, picture: Picture, config: ImagesConfig) -> torch.Tensor:

@@ -1,56 +1,53 @@
-"""Backbones by name: torchvision's ResNets, and small ResNets with the same four stages for small images."""
+"""Backbones by name: torchvision's ResNets, small ResNets of our own, and timm's networks, all with four stages.
 
-from typing import Any
+This file is all that the rest of csml knows about a network: its stage maps, its feature, and the images it expects.
+"""
+
+from typing import Any, NamedTuple
 
 import torch
 import torchvision
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, ResNet
+from torchvision.models.resnet import Bottleneck, ResNet
 
-from csml.config import BACKBONES, STAGES, TORCHVISION
+from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
+from csml.errors import CsmlError
+from csml.models.small_resnet import WIDTHS, SmallResNet
+from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs
+from csml.pixels import IMAGENET, Normalization
 
-_SMALL_WIDTHS = {"small": (32, 64, 128, 256), "tiny": (24, 48, 96, 192), "nano": (16, 32, 64, 128)}
+Backbone = nn.Module
+"""A network made by `build_backbone`. Called with images `(B, 3, H, W)`, it returns its feature `(B, F)`."""
 
-
-class SmallResNet(ResNet):
-    """A ResNet with one BasicBlock per stage. Modules have torchvision's names, so it works wherever a ResNet does."""
-
-    def __init__(self, widths: tuple[int, int, int, int]) -> None:
-        nn.Module.__init__(self)
-        self.conv1 = nn.Conv2d(3, widths[0], 3, stride=2, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(widths[0])
-        self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.Identity()
-        channels = (widths[0], *widths)
-        stages = [_basic_stage(channels[i], channels[i + 1], stride=1 if i == 0 else 2) for i in range(4)]
-        self.layer1, self.layer2, self.layer3, self.layer4 = stages
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(widths[3], 1000)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+_BLANK_SIDE = 64
 
 
-def _basic_stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    shortcut: nn.Module | None = None
-    if stride != 1 or inputs != outputs:
-        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-    return nn.Sequential(BasicBlock(inputs, outputs, stride, shortcut))
+class StageOutputs(NamedTuple):
+    """What a backbone makes of a batch of B images."""
+
+    maps: dict[int, Tensor]
+    """`{1: (B, C1, H1, W1), …, 4: (B, C4, H4, W4)}`: the feature map of each stage"""
+    feature: Tensor
+    """`(B, F)`: the network's own feature. A ResNet's is the mean of its last map; others have more layers after it."""
 
 
-def build_backbone(name: str, small_images: bool = False) -> ResNet:
-    """Build a randomly initialised network whose `fc` is the identity: images `(B, 3, H, W)` → features `(B, C)`.
+def build_backbone(name: str, small_images: bool = False) -> Backbone:
+    """Build a randomly initialised network without a classifier: images `(B, 3, H, W)` → features `(B, F)`.
 
     Args:
-        name: one of `BACKBONES`.
+        name: one of `BACKBONES`, or `timm:NAME`.
         small_images: use a 3×3 first convolution with stride 1 and no max-pool, for images of about 32 pixels.
     """
-    if name in _SMALL_WIDTHS:
-        net: ResNet = SmallResNet(_SMALL_WIDTHS[name])
+    if name.startswith(TIMM):
+        if small_images:
+            raise CsmlError(f"model.small_images: only ResNets have it, not {name}; leave it out")
+        return build_timm(name.removeprefix(TIMM))
+    if name in SMALL:
+        net: ResNet = SmallResNet(WIDTHS[name])
     elif name in TORCHVISION:
         net = getattr(torchvision.models, name)(weights=None)
     else:
-        raise ValueError(f"backbone {name!r} is unknown; choose one of {', '.join(BACKBONES)}")
+        raise ValueError(f"backbone {name!r} is unknown; choose one of {', '.join(BACKBONES)}, or {TIMM}NAME")
     if small_images:
         width = net.conv1.out_channels
         net.conv1 = nn.Conv2d(3, width, 3, stride=1, padding=1, bias=False)
@@ -60,53 +57,83 @@ def build_backbone(name: str, small_images: bool = False) -> ResNet:
     return net
 
 
-def stage_maps(net: ResNet, images: Tensor) -> dict[int, Tensor]:
-    """The output of each stage: `{1: (B, C1, H1, W1), …, 4: (B, C4, H4, W4)}`."""
+def stage_outputs(net: Backbone, images: Tensor) -> StageOutputs:
+    """Run the network: the map of each stage, and its feature."""
+    if not isinstance(net, ResNet):
+        maps, feature = timm_outputs(net, images)
+        return StageOutputs(dict(zip(STAGES, maps, strict=True)), feature)
     x = net.maxpool(net.relu(net.bn1(net.conv1(images))))
-    maps = {}
+    by_stage = {}
     for stage in STAGES:
         x = getattr(net, f"layer{stage}")(x)
-        maps[stage] = x
-    return maps
+        by_stage[stage] = x
+    return StageOutputs(by_stage, x.mean(dim=(2, 3)))
 
 
-def stage_channels(net: ResNet) -> dict[int, int]:
+def stage_maps(net: Backbone, images: Tensor) -> dict[int, Tensor]:
+    """The output of each stage: `{1: (B, C1, H1, W1), …, 4: (B, C4, H4, W4)}`."""
+    return stage_outputs(net, images).maps
+
+
+def stage_channels(net: Backbone) -> dict[int, int]:
     """Channels of each stage's feature map."""
-    return {stage: fmap.shape[1] for stage, fmap in _maps_of_blank_image(net, side=32).items()}
+    return {stage: fmap.shape[1] for stage, fmap in _outputs_of_blank_image(net).maps.items()}
 
 
-def stage_strides(net: ResNet) -> dict[int, int]:
+def stage_strides(net: Backbone) -> dict[int, int]:
     """Stride of each stage's feature map, in pixels of the image."""
-    return {stage: 64 // fmap.shape[3] for stage, fmap in _maps_of_blank_image(net, side=64).items()}
+    return {stage: _BLANK_SIDE // fmap.shape[3] for stage, fmap in _outputs_of_blank_image(net).maps.items()}
 
 
-def _maps_of_blank_image(net: ResNet, side: int) -> dict[int, Tensor]:
-    """Run the network once to find out shapes; training mode and running statistics stay as they are."""
-    modes = {module: module.training for module in net.modules()}
-    device = next(net.parameters()).device
-    with torch.no_grad():
-        maps = stage_maps(net.eval(), torch.zeros(1, 3, side, side, device=device))
-    for module, mode in modes.items():
-        module.training = mode
-    return maps
+def feature_channels(net: Backbone) -> dict[int, int]:
+    """Dimensions of the pooled features of each stage, as `FeatureNet` returns them."""
+    outputs = _outputs_of_blank_image(net)
+    return {stage: pooled.shape[1] for stage, pooled in _pooled(outputs, STAGES).items()}
 
 
-def weights_key(net: ResNet) -> list[float]:
+def normalization(net: Backbone) -> Normalization:
+    """Mean and deviation by which the network expects its images to be normalised."""
+    return IMAGENET if isinstance(net, ResNet) else timm_normalization(net)
+
+
+def own_narrowing(net: Backbone) -> int:
+    """How many times narrower than their output the network's own blocks are inside; 4 if not a ResNet."""
+    return int(net.layer4[-1].expansion) if isinstance(net, ResNet) else Bottleneck.expansion
+
+
+def weights_key(net: Backbone) -> list[float]:
     """One sum per tensor: a key that changes when the weights do."""
     return [float(value.double().sum()) for value in net.state_dict().values()]
 
 
 class FeatureNet(nn.Module):
-    """Global-average-pooled features of some stages, as all protocols use them: `(B, 3, H, W)` → `{stage: (B, C)}`."""
+    """Pooled features of some stages, as all protocols use them: `(B, 3, H, W)` → `{stage: (B, C)}`.
 
-    def __init__(self, net: ResNet, stages: tuple[int, ...] = (4,)) -> None:
+    The last stage's are the network's own feature; those of earlier stages are the mean over positions.
+    """
+
+    def __init__(self, net: Backbone, stages: tuple[int, ...] = (4,)) -> None:
         super().__init__()
         self.net = net
         self.stages = stages
 
     def forward(self, images: Tensor) -> dict[int, Tensor]:
-        maps = stage_maps(self.net, images)
-        return {stage: maps[stage].mean(dim=(2, 3)) for stage in self.stages}
+        return _pooled(stage_outputs(self.net, images), self.stages)
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[int, Tensor]:
         return super().__call__(*args, **kwargs)
+
+
+def _pooled(outputs: StageOutputs, stages: tuple[int, ...]) -> dict[int, Tensor]:
+    return {s: outputs.feature if s == STAGES[-1] else outputs.maps[s].mean(dim=(2, 3)) for s in stages}
+
+
+def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
+    """Run the network once to find out shapes; training mode and running statistics stay as they are."""
+    modes = {module: module.training for module in net.modules()}
+    device = next(net.parameters()).device
+    with torch.no_grad():
+        outputs = stage_outputs(net.eval(), torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
+    for module, mode in modes.items():
+        module.training = mode
+    return outputs

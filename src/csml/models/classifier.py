@@ -1,18 +1,17 @@
 """A backbone with a linear classifier."""
 
 from torch import Tensor, nn
-from torchvision.models.resnet import ResNet
 
-from csml.models.backbones import FeatureNet, stage_channels
+from csml.models.backbones import Backbone, FeatureNet, feature_channels
 
 
 class Classifier(nn.Module):
-    """Images `(B, 3, H, W)` → logits `(B, classes)`, by a linear layer on the pooled last stage."""
+    """Images `(B, 3, H, W)` → logits `(B, classes)`, by a linear layer on the network's feature."""
 
-    def __init__(self, backbone: ResNet, classes: int) -> None:
+    def __init__(self, backbone: Backbone, classes: int) -> None:
         super().__init__()
         self.backbone = backbone
-        self.fc = nn.Linear(stage_channels(backbone)[4], classes)
+        self.fc = nn.Linear(feature_channels(backbone)[4], classes)
         nn.init.normal_(self.fc.weight, std=0.01)
         nn.init.zeros_(self.fc.bias)
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from torch import Tensor, nn
-from torchvision.models.resnet import ResNet
 
-from csml.models.backbones import stage_channels, stage_maps
+from csml.config import STAGES
+from csml.models.backbones import Backbone, feature_channels, own_narrowing, stage_channels, stage_outputs
 from csml.models.heads import CompanionHead, LastStageHead
 
 
@@ -13,7 +13,7 @@ class Encoder(nn.Module):
     """Images `(B, 3, H, W)` → `{stage: (B, D)}`, the L2-normalised embeddings of all levels.
 
     Args:
-        backbone: a network with torchvision's stage names.
+        backbone: a network of `build_backbone`.
         stages: the levels with a loss; 4 has a projection head, earlier ones have a companion head.
         dim: D.
         hidden: width of the MLPs; None means the stage's number of channels.
@@ -24,7 +24,7 @@ class Encoder(nn.Module):
 
     def __init__(
         self,
-        backbone: ResNet,
+        backbone: Backbone,
         stages: tuple[int, ...],
         dim: int,
         hidden: int | None,
@@ -32,21 +32,23 @@ class Encoder(nn.Module):
         norm: bool = False,
     ) -> None:
         super().__init__()
-        channels = stage_channels(backbone)
-        narrowing = narrowing or backbone.layer4[-1].expansion
+        channels, last = stage_channels(backbone), STAGES[-1]
+        channels[last] = feature_channels(backbone)[last]
+        narrowing = narrowing or own_narrowing(backbone)
         self.backbone = backbone
         self.stages = tuple(sorted(stages))
         self.hidden = {stage: hidden or channels[stage] for stage in self.stages}
         self.heads = nn.ModuleDict()
         for stage, width in self.hidden.items():
-            if stage == max(channels):
+            if stage == last:
                 self.heads[str(stage)] = LastStageHead(channels[stage], width, dim, norm)
             else:
                 self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, norm, narrowing)
 
     def forward(self, images: Tensor) -> dict[int, Tensor]:
-        maps = stage_maps(self.backbone, images)
-        return {stage: self.heads[str(stage)](maps[stage]) for stage in self.stages}
+        maps, feature = stage_outputs(self.backbone, images)
+        levels = {**maps, STAGES[-1]: feature}
+        return {stage: self.heads[str(stage)](levels[stage]) for stage in self.stages}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[int, Tensor]:
         return super().__call__(*args, **kwargs)

@@ -26,14 +26,14 @@ class ProjectionHead(nn.Module):
 
 
 class LastStageHead(nn.Module):
-    """Global average pool and projection: `(B, C, H, W)` → `(B, D)`."""
+    """Projection of the network's feature: `(B, C)` → `(B, D)`."""
 
     def __init__(self, channels: int, hidden: int, dim: int, norm: bool) -> None:
         super().__init__()
         self.projection = ProjectionHead(channels, hidden, dim, norm)
 
-    def forward(self, fmap: Tensor) -> Tensor:
-        return self.projection(fmap.mean(dim=(2, 3)))
+    def forward(self, feature: Tensor) -> Tensor:
+        return self.projection(feature)
 
 
 class CompanionHead(nn.Module):

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from csml.models.batchnorm import activation_of, replace_batchnorm
+
 _norm, _norm_backward = torch.ops.aten.native_batch_norm, torch.ops.aten.native_batch_norm_backward
 
 
@@ -15,14 +17,17 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
     batches as in a plain BatchNorm, so an encoder in eval mode is as good.
     """
 
-    def __init__(self, channels: int, splits: int, eps: float, momentum: float) -> None:
+    def __init__(
+        self, channels: int, splits: int, eps: float, momentum: float, activation: nn.Module | None = None
+    ) -> None:
         super().__init__(channels, eps=eps, momentum=momentum)
         self.splits = splits
+        self.activation = activation or nn.Identity()
 
     def forward(self, input: Tensor) -> Tensor:
         splits = min(self.splits, len(input) // 2)  # a sub-batch needs at least two samples
         if not self.training or splits <= 1:
-            return super().forward(input)
+            return self.activation(super().forward(input))
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         assert self.momentum is not None
         normalized = _by_formula if torch.compiler.is_compiling() and len(input) % splits == 0 else _split_norm
@@ -31,7 +36,7 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
             self.running_mean.lerp_(means.mean(0), self.momentum)
             self.running_var.lerp_(variances.mean(0), self.momentum)
             self.num_batches_tracked.add_(1)
-        return output
+        return self.activation(output)
 
 
 class _SplitNorm(torch.autograd.Function):
@@ -93,10 +98,8 @@ def _by_formula(input: Tensor, weight: Tensor, bias: Tensor, splits: int, eps: f
 
 def split_batchnorm(module: nn.Module, splits: int) -> None:
     """Replace every BatchNorm2d in `module` by one over `splits` sub-batches; weights and their names stay the same."""
-    for name, child in module.named_children():
-        if type(child) is nn.BatchNorm2d:
-            split = SplitBatchNorm2d(child.num_features, splits, child.eps, child.momentum or 0.1)
-            split.load_state_dict(child.state_dict())
-            setattr(module, name, split)
-        else:
-            split_batchnorm(child, splits)
+
+    def split(norm: Any) -> nn.Module:
+        return SplitBatchNorm2d(norm.num_features, splits, norm.eps, norm.momentum or 0.1, activation_of(norm))
+
+    replace_batchnorm(module, lambda child: isinstance(child, nn.BatchNorm2d), split)

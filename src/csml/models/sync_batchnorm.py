@@ -8,10 +8,17 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from csml.distributed.world import World
+from csml.models.batchnorm import activation_of, replace_batchnorm
 
 
 class SharedBatchNorm(_BatchNorm):
     """Normalises by the mean and variance over all processes during training; their shares may differ in size."""
+
+    def __init__(
+        self, channels: int, eps: float = 1e-5, momentum: float | None = 0.1, activation: nn.Module | None = None
+    ) -> None:
+        super().__init__(channels, eps, momentum)
+        self.activation = activation or nn.Identity()
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
@@ -19,7 +26,7 @@ class SharedBatchNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
-            return super().forward(input)
+            return self.activation(super().forward(input))
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         exact = input.to(torch.promote_types(input.dtype, torch.float32))
         others = [dim for dim in range(input.dim()) if dim != 1]
@@ -36,7 +43,7 @@ class SharedBatchNorm(_BatchNorm):
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * (total / (total - 1)), momentum)
             self.num_batches_tracked.add_(1)
-        return output.to(input.dtype)
+        return self.activation(output.to(input.dtype))
 
 
 class _Sum(torch.autograd.Function):
@@ -69,14 +76,14 @@ def synchronised(network: nn.Module, world: World, device: torch.device) -> nn.M
     if world.size == 1:
         return network
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    for name, child in network.named_children():
-        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
-            shared = SharedBatchNorm(child.num_features, child.eps, child.momentum).to(child.weight)
-            shared.load_state_dict(child.state_dict())
-            for own, theirs in zip(shared.parameters(), child.parameters(), strict=True):
-                own.requires_grad_(theirs.requires_grad)
-            setattr(network, name, shared)
-        else:
-            synchronised(child, world, device)
+        from timm.layers.norm_act import (
+            convert_sync_batchnorm,  # torch's own loses the activation inside of timm's BatchNorm
+        )
+
+        return convert_sync_batchnorm(network)
+
+    def shared(norm: Any) -> nn.Module:
+        return SharedBatchNorm(norm.num_features, norm.eps, norm.momentum, activation_of(norm)).to(norm.weight)
+
+    replace_batchnorm(network, lambda child: isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d), shared)
     return network

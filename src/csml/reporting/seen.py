@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torchvision.models.resnet import ResNet
 
 from csml.config import STAGES, HardwareConfig, ImagesConfig, Layer, configure, field_keys
 from csml.data.images import UNLABELED, Images, Subset
@@ -13,6 +12,7 @@ from csml.data.loading import fabric_for
 from csml.data.open import DataSplits, open_data
 from csml.evaluation.features import extract_features
 from csml.evaluation.knn import TEMPERATURE, vote
+from csml.models.backbones import Backbone
 from csml.reporting.embedding import Map, embed
 from csml.reporting.runs import FinishedRun
 from csml.search.nearest_neighbors import nearest
@@ -66,7 +66,7 @@ def can_be_seen(run: FinishedRun) -> bool:
 class Opened:
     """Network and data of a run."""
 
-    net: ResNet
+    net: Backbone
     config: ImagesConfig
     fabric: Fabric
     data: DataSplits

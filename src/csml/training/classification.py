@@ -17,6 +17,7 @@ from csml.distributed.device import memory_format
 from csml.distributed.world import world_of
 from csml.evaluation.accuracy import accuracy, confusion
 from csml.evaluation.features import extract_features
+from csml.models.backbones import normalization
 from csml.models.classifier import Classifier
 from csml.models.sync_batchnorm import synchronised
 from csml.pixels import CropSpec
@@ -63,6 +64,7 @@ class Classification:
         self.world, self.device = world_of(fabric), fabric.device
         self.timetable = crop_timetable(config, len(train))
         self.failures = Failures(train, config.images.max_failed)
+        self.normalization = normalization(classifier.backbone)
         synchronised(classifier, self.world, self.device)
         if config.hardware.compile:
             classifier.compile()
@@ -89,7 +91,8 @@ class Classification:
 
     def train_step(self, network: Any, batch: CropBatch, generator: torch.Generator) -> LossAndMetrics:
         settings, crops = self.config.augmentation, batch.crops["view"].to(self.device, non_blocking=True)
-        images = augment(crops, draw_params(len(crops), settings, generator, batch.part), settings.blur_sigma[1])
+        params = draw_params(len(crops), settings, generator, batch.part)
+        images = augment(crops, params, settings.blur_sigma[1], self.normalization)
         labels = self.labels[batch.anchors].to(self.device, non_blocking=True)  # (B,)
         scores = network(images.contiguous(memory_format=memory_format(self.config.hardware)))  # (B, classes)
         loss = F.cross_entropy(scores.float(), labels)

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torchvision.models.resnet import ResNet
 
 from csml.config import LinearConfig, as_settings, flatten
 from csml.data.failures import Failures
@@ -23,7 +22,7 @@ from csml.errors import CsmlError
 from csml.evaluation.accuracy import accuracy
 from csml.evaluation.features import Features, extract_features, prepare
 from csml.files import cache_key
-from csml.models.backbones import FeatureNet, stage_channels, weights_key
+from csml.models.backbones import Backbone, FeatureNet, feature_channels, normalization, weights_key
 from csml.pixels import CropSpec
 from csml.runs.checkpoint import load_newest, remove_checkpoints
 from csml.runs.directory import RunDirectory
@@ -87,15 +86,16 @@ class LinearProbe:
     advice = "try a lower lr"
 
     def __init__(
-        self, config: LinearConfig, backbone: ResNet, train: Images, val: Images, run: RunDirectory, fabric: Fabric
+        self, config: LinearConfig, backbone: Backbone, train: Images, val: Images, run: RunDirectory, fabric: Fabric
     ) -> None:
         self.config, self.run, self.fabric = config, run, fabric
         self.images, self.fingerprint = train, train.fingerprint()
         self.world, self.device = world_of(fabric), fabric.device
         self.failures = Failures(train, config.images.max_failed)
         self.backbone = backbone.to(self.device).requires_grad_(False).eval()
+        self.normalization = normalization(backbone)
         self.origin = _origin(backbone, config)
-        self.network = Heads(stage_channels(backbone), config.stages, len(train.classes), config.seed)
+        self.network = Heads(feature_channels(backbone), config.stages, len(train.classes), config.seed)
         self.optimizer = torch.optim.SGD(
             [{"params": list(self.network.parameters()), "initial_lr": config.lr}],
             config.lr,
@@ -145,7 +145,7 @@ class LinearProbe:
 
     def _cropped_features(self, batch: CropBatch, generator: torch.Generator) -> dict[int, Tensor]:
         """Features of the batch's crops, flipped at random, `{stage: (B, C)}`."""
-        images = prepare(batch.crops["view"], self.device)  # (B, 3, S, S)
+        images = prepare(batch.crops["view"], self.device, self.normalization)  # (B, 3, S, S)
         flip = torch.rand(batch.part.total, generator=generator) < 0.5
         flip = flip[batch.part.start : batch.part.start + len(images)]
         images = torch.where(flip.to(self.device)[:, None, None, None], images.flip(3), images)
@@ -224,7 +224,7 @@ def fit_probe(probe: LinearProbe, resume: bool | None = False) -> dict[str, Any]
     return probe.result()
 
 
-def _origin(backbone: ResNet, config: LinearConfig) -> str:
+def _origin(backbone: Backbone, config: LinearConfig) -> str:
     """Identifies the weights and all settings but those of the machine."""
     settings = flatten(as_settings(config))
     return cache_key(

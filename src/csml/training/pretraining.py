@@ -20,6 +20,7 @@ from csml.distributed.world import world_of
 from csml.evaluation.features import Features, extract_features
 from csml.evaluation.knn import TEMPERATURE, knn_accuracy
 from csml.methods import StepResult
+from csml.models.backbones import normalization
 from csml.runs.directory import RunDirectory
 from csml.runs.metrics import embedding_statistics
 from csml.search.bank import OnlineBank
@@ -58,6 +59,7 @@ class Pretraining:
         self.failures = self._failures(data.train)
         self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
         self.network = build_method(config, len(data.train), self.world, self.device)
+        self.normalization = normalization(self.network.query_encoder.backbone)
         for warning in self.network.warnings(config, len(data.train)):
             log.warning(warning)
         if config.hardware.compile:
@@ -102,6 +104,7 @@ class Pretraining:
             generator,
             memory_format(config.hardware),
             batch.part,
+            self.normalization,
         )
         result: StepResult = network(views, generator)
         return result

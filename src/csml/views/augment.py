@@ -15,7 +15,7 @@ from torch import Tensor
 
 from csml.config import AugmentationConfig
 from csml.distributed.world import Part
-from csml.pixels import normalize
+from csml.pixels import IMAGENET, Normalization, normalize
 
 _LUMA = (0.2989, 0.587, 0.114)
 ORDER_GROUP = 64
@@ -87,7 +87,7 @@ def draw_params(
     return AugmentParams(**{name: values[start : start + samples] for name, values in drawn.items()}, start=start)
 
 
-def augment(crops: Tensor, params: AugmentParams, max_sigma: float) -> Tensor:
+def augment(crops: Tensor, params: AugmentParams, max_sigma: float, by: Normalization = IMAGENET) -> Tensor:
     """Augment and normalise: uint8 crops `(B, 3, S, S)` → float32 `(B, 3, S, S)` on the same device."""
     # Flip first, while pixels are bytes: cheaper, and it commutes with every other operation.
     flipped = params.flip.nonzero()[:, 0].to(crops.device, non_blocking=True)  # (f,)
@@ -105,7 +105,7 @@ def augment(crops: Tensor, params: AugmentParams, max_sigma: float) -> Tensor:
         x.index_copy_(0, index, gaussian_blur(x.index_select(0, index), sigma, radius=math.ceil(3 * max_sigma)))
     if params.solarize.any():
         x = torch.where(_column(params.solarize, x) & (x >= 0.5), 1 - x, x)
-    return normalize(x)
+    return normalize(x, by)
 
 
 def _chunks(crops: Tensor, start: int) -> list[slice]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from csml.config import AugmentationConfig, PretrainConfig, ViewsConfig
 from csml.distributed.world import Part, whole
-from csml.pixels import CropSpec
+from csml.pixels import IMAGENET, CropSpec, Normalization
 from csml.views.augment import augment, draw_params
 from csml.views.mixing import cutmix, mixup
 
@@ -84,6 +84,7 @@ def make_views(
     generator: torch.Generator,
     memory_format: torch.memory_format = torch.contiguous_format,
     part: Part | None = None,
+    by: Normalization = IMAGENET,
 ) -> Views:
     """Augment every crop with its own random draw, mix, and set the weight of every key for every query.
 
@@ -96,12 +97,13 @@ def make_views(
         generator: CPU generator of this step.
         memory_format: of the returned images.
         part: which rows of a batch these are, if several processes share it.
+        by: the normalisation that the network expects.
     """
     part = part or whole(len(anchor_ids))
 
     def augmented(crop: Tensor, settings: AugmentationConfig, each: int = 1) -> Tensor:
         params = draw_params(len(crop), settings, generator, whole(each * part.total)._replace(start=each * part.start))
-        return augment(crop, params, settings.blur_sigma[1]).contiguous(memory_format=memory_format)
+        return augment(crop, params, settings.blur_sigma[1], by).contiguous(memory_format=memory_format)
 
     names = sides(views)
     query_views = {side: augmented(crops[f"query_{side}"], augmentation) for side in names}

@@ -9,44 +9,46 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torchvision.models.resnet import ResNet
 
-from csml.config import BACKBONES, SMALL, BackboneConfig, DetectConfig, DetectorConfig, ImagesConfig
+from csml.config import BACKBONES, SMALL, TIMM, BackboneConfig, DetectConfig, DetectorConfig, ImagesConfig
 from csml.errors import CsmlError, reason, some
 from csml.files import atomic_write, checksum
-from csml.models.backbones import build_backbone
+from csml.models.backbones import Backbone, build_backbone, normalization
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
-from csml.pixels import MEAN, STD
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
-from csml.weights.layouts import recognise, torchvision_names
+from csml.weights.layouts import backbone_tensors, recognise
+from csml.weights.named import PACKAGES, is_named, load_named, network_by_name, package_file
 from csml.weights.reading import read_tensors
 
 
-def save_backbone(path: Path, backbone: ResNet, model: BackboneConfig, images: ImagesConfig) -> None:
-    """Write the network without heads, under torchvision's names, with metadata about its input."""
-    _save(path, backbone, _facts(model, images))
+def save_backbone(path: Path, backbone: Backbone, model: BackboneConfig, images: ImagesConfig) -> None:
+    """Write the network without heads, under torchvision's or timm's names, with metadata about its input."""
+    _save(path, backbone, _facts(backbone, model, images))
 
 
 def save_classifier(
     path: Path, classifier: Classifier, model: BackboneConfig, images: ImagesConfig, classes: tuple[str, ...]
 ) -> None:
     """Write a classifier, with metadata about its input and its class names."""
-    _save(path, classifier, {**_facts(model, images), "classes": classes})
+    _save(path, classifier, {**_facts(classifier.backbone, model, images), "classes": classes})
 
 
-def load_backbone(path: str | Path) -> ResNet:
-    """Load a pre-trained network in eval mode: images `(B, 3, H, W)` → pooled features `(B, C)`.
+def load_backbone(path: str | Path) -> Backbone:
+    """Load a pre-trained network in eval mode: images `(B, 3, H, W)` → features `(B, F)`.
 
     Args:
         path: a run directory, its backbone.safetensors, or a checkpoint of another trainer (.pth, .pt, .ckpt,
-            .safetensors). The architecture of a checkpoint is recognised from the shapes of its weights.
+            .safetensors), whose architecture is recognised from the shapes of its weights; `timm:NAME`, which timm
+            downloads; or `lite0`, the weights of an installed package.
 
     Returns:
-        torchvision's network, with torchvision's names and the identity as `fc`.
+        torchvision's network with torchvision's names and the identity as `fc`, or timm's network without classifier.
     """
-    tensors = torchvision_names(read_tensors(_file(path, BACKBONE)))
-    network = _network(path, weight_facts(path), tensors)
+    if is_named(path):
+        return load_named(str(path)).eval()
+    facts, tensors = weight_facts(path), backbone_tensors(read_tensors(_file(path, BACKBONE)))
+    network = _network(path, facts, tensors)
     net = build_backbone(network.backbone, network.small_images)
     _fill(net, tensors, f"{path} does not fit {network.backbone}")
     return net.eval()
@@ -54,8 +56,10 @@ def load_backbone(path: str | Path) -> ResNet:
 
 def network_of(path: str | Path) -> BackboneConfig:
     """The architecture of the network that the weights belong to."""
+    if is_named(path):
+        return network_by_name(str(path))
     facts = weight_facts(path)
-    return _network(path, facts, {} if facts else torchvision_names(read_tensors(_file(path, BACKBONE))))
+    return _network(path, facts, {} if facts else backbone_tensors(read_tensors(_file(path, BACKBONE))))
 
 
 def _network(path: str | Path, facts: dict[str, Any], tensors: dict[str, Tensor]) -> BackboneConfig:
@@ -68,8 +72,8 @@ def _network(path: str | Path, facts: dict[str, Any], tensors: dict[str, Tensor]
             f"{path} is a checkpoint of {name}, which lacks some settings of the network; give its run directory"
         )
     if name is None:
-        raise CsmlError(f"{path} does not match any known network: {', '.join(BACKBONES)}")
-    return BackboneConfig(name, small_images=tensors["conv1.weight"].shape[-1] == 3)
+        raise CsmlError(f"{path} does not match any known network: {', '.join(BACKBONES)}, and the usual ones of timm")
+    return BackboneConfig(name, small_images=not name.startswith(TIMM) and tensors["conv1.weight"].shape[-1] == 3)
 
 
 def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
@@ -91,7 +95,8 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
 def save_detector(path: Path, detector: Detector, config: DetectConfig, classes: tuple[str, ...], masks: bool) -> None:
     """Write a detector, with metadata about its input and its class names."""
     network = {"backbone": config.model.backbone, "small_images": config.model.small_images}
-    sizes = {"test_side": config.scenes.test_side, "max_side": config.scenes.max_side, "mean": MEAN, "std": STD}
+    sizes = {"test_side": config.scenes.test_side, "max_side": config.scenes.max_side}
+    sizes |= {"mean": detector.transform.image_mean, "std": detector.transform.image_std}
     _save(path, detector, {**network, **sizes, "detector": asdict(config.detector), "masks": masks, "classes": classes})
 
 
@@ -128,8 +133,10 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
 def weight_facts(path: str | Path) -> dict[str, Any]:
     """The metadata that csml writes into weight files (backbone, size, eval_crop, …), without loading the weights.
 
-    Empty for files that csml did not write.
+    Empty for weights that csml did not write.
     """
+    if is_named(path):
+        return {}
     file = _file(path, BACKBONE)
     if file.suffix != ".safetensors":
         return {}
@@ -142,18 +149,21 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
 
 def weights_digest(path: str | Path) -> str:
-    """A hash of the weight file, to recognise results that belong to other weights."""
+    """A hash of the weights, to recognise results that belong to others."""
+    if is_named(path) and path not in PACKAGES:
+        return str(path)
+    if is_named(path):
+        return checksum(package_file(str(path)))[:20]
     return checksum(_file(path, BACKBONE))[:20]
 
 
-def _facts(model: BackboneConfig, images: ImagesConfig) -> dict[str, Any]:
+def _facts(backbone: Backbone, model: BackboneConfig, images: ImagesConfig) -> dict[str, Any]:
     return {
         "backbone": model.backbone,
         "small_images": model.small_images,
         "size": images.size,
         "eval_crop": images.eval_crop,
-        "mean": MEAN,
-        "std": STD,
+        **normalization(backbone)._asdict(),
     }
 
 

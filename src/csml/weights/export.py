@@ -9,24 +9,23 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from torchvision.models.resnet import ResNet
 
 from csml.config import TORCHVISION, BackboneConfig
 from csml.errors import CsmlError
 from csml.extras import extra
 from csml.files import atomic_write
-from csml.models.backbones import stage_channels
+from csml.models.backbones import Backbone, feature_channels
 from csml.pixels import MEAN, STD
 
 
-def export(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], format: str, path: Path) -> str:
+def export(backbone: Backbone, network: BackboneConfig, facts: dict[str, Any], format: str, path: Path) -> str:
     """Write `backbone` in one of FORMATS and return the lines of Python that load it."""
     if format not in FORMATS:
         raise CsmlError(f"to: {format!r} is unknown; choose one of {', '.join(FORMATS)}")
     return FORMATS[format](backbone.cpu().eval(), network, facts, path)
 
 
-def _torchvision(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
+def _torchvision(backbone: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
     _only_known(network, "torchvision")
     with atomic_write(path) as temporary:
         torch.save(_plain(backbone), temporary)
@@ -39,7 +38,7 @@ def _torchvision(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any
     )
 
 
-def _timm(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
+def _timm(backbone: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
     _only_known(network, "timm")
     with atomic_write(path) as temporary:
         save_file(_plain(backbone), temporary)
@@ -52,13 +51,13 @@ def _timm(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path
     )
 
 
-def _safetensors(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
+def _safetensors(backbone: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
     with atomic_write(path) as temporary:
         save_file(_plain(backbone), temporary, metadata={"csml": json.dumps(facts)} if facts else None)
     return f"import csml\nnet = csml.load_backbone({str(path)!r})"
 
 
-def _onnx(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
+def _onnx(backbone: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
     with extra("onnx", "to: onnx"):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -83,7 +82,7 @@ def _onnx(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path
     )
 
 
-def _detectron2(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
+def _detectron2(backbone: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
     _only_known(network, "detectron2")
     _only_usual_stem(network, "detectron2")
     model = {detectron2_name(key): value.numpy() for key, value in _plain(backbone).items() if "tracked" not in key}
@@ -111,7 +110,7 @@ def detectron2_name(key: str) -> str:
     return f"res{int(stage) + 1}.{block}.{name}"
 
 
-def _huggingface(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
+def _huggingface(backbone: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
     """Write a folder in the layout that timm uses on the Hugging Face hub."""
     _only_known(network, "huggingface")
     _only_usual_stem(network, "huggingface")
@@ -129,7 +128,7 @@ def _huggingface(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any
     config = {
         "architecture": network.backbone,
         "num_classes": 0,
-        "num_features": stage_channels(backbone)[4],
+        "num_features": feature_channels(backbone)[4],
         "pretrained_cfg": pretrained,
     }
     path.mkdir(parents=True, exist_ok=True)
@@ -140,7 +139,7 @@ def _huggingface(backbone: ResNet, network: BackboneConfig, facts: dict[str, Any
     return f"import timm\nnet = timm.create_model({f'local-dir:{path}'!r}, pretrained=True, num_classes=0)"
 
 
-Format = Callable[[ResNet, BackboneConfig, dict[str, Any], Path], str]
+Format = Callable[[Backbone, BackboneConfig, dict[str, Any], Path], str]
 FORMATS: dict[str, Format] = {
     "torchvision": _torchvision,
     "timm": _timm,
@@ -155,7 +154,7 @@ SUFFIXES = {
 }  # fmt: skip
 
 
-def _plain(backbone: ResNet) -> dict[str, Tensor]:
+def _plain(backbone: Backbone) -> dict[str, Tensor]:
     return {name: value.detach().contiguous() for name, value in backbone.state_dict().items()}
 
 

@@ -1,17 +1,54 @@
-"""Finds the backbone in the checkpoints of other trainers and translates its names to torchvision's."""
+"""Finds the backbone in the checkpoints of other trainers, under torchvision's or timm's names."""
 
 import re
 
 import torch
 from torch import Tensor
 
-from csml.config import BACKBONES
+from csml.config import BACKBONES, TIMM
 from csml.models.backbones import build_backbone
 
 _AVERAGED = re.compile(r"momentum|encoder_k|key_|teacher|target|ema|offline", re.IGNORECASE)
 """Matches the prefix of a momentum encoder. The trained network is preferred over it, as in MoCo's own conversion."""
 _SEQUENTIAL = {"0.": "conv1.", "1.": "bn1.", "4.": "layer1.", "5.": "layer2.", "6.": "layer3.", "7.": "layer4."}
 """Names of a ResNet's children in an nn.Sequential, as in lightly's examples."""
+
+
+_TIMM_FAMILIES = {
+    "patch_embed.proj.weight blocks.0.attn.qkv.weight": [
+        f"vit_{size}_patch{patch}"
+        for size in ("tiny", "small", "base", "large")
+        for patch in ("16_224", "8_224", "14_dinov2", "14_reg4_dinov2", "16_dinov3")
+    ],
+    "conv_stem.weight blocks.0.0.conv_dw.weight": [
+        *(f"tf_efficientnet_lite{size}" for size in range(5)),
+        *(f"efficientnet_b{size}" for size in range(5)),
+        *(f"mobilenetv3_{size}_100" for size in ("small", "large")),
+        "mobilenetv2_100",
+    ],
+    "stem.0.weight stages.0.blocks.0.conv_dw.weight": [
+        f"{family}_{size}"
+        for family in ("convnext", "convnextv2")
+        for size in ("atto", "femto", "pico", "nano", "tiny", "small", "base", "large")
+    ],
+    "patch_embed.proj.weight layers.0.blocks.0.attn.qkv.weight": [
+        f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base", "large")
+    ],
+    "stem.conv.weight s1.b1.conv1.conv.weight": [
+        f"regnet{kind}_{size}" for kind in "xy" for size in ("002", "004", "006", "008", "016", "032")
+    ],
+}
+"""Two weights by which a family of timm is recognised, and its usual members."""
+
+
+def backbone_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The network in a checkpoint, whatever the prefix of its names: a ResNet's under torchvision's names, another
+    network's under timm's; empty if there is none."""
+    found = torchvision_names(tensors)
+    for family in () if found else _TIMM_FAMILIES:
+        if prefixes := _prefixes(tensors, *family.split()):
+            return _under(tensors, prefixes[0])
+    return found
 
 
 def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -29,7 +66,11 @@ def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def recognise(tensors: dict[str, Tensor]) -> str | None:
-    """The name of the backbone whose stages have these names and shapes; the first convolution is not compared."""
+    """The name of the backbone whose stages have these names and shapes; a ResNet's first convolution is not
+    compared, nor is a classifier."""
+    for family, names in _TIMM_FAMILIES.items():
+        if set(family.split()) <= set(tensors):
+            return next((f"{TIMM}{name}" for name in names if _fits_timm(name, tensors)), None)
     shapes = _shapes(tensors)
     for name in BACKBONES:
         with torch.device("meta"):
@@ -37,6 +78,21 @@ def recognise(tensors: dict[str, Tensor]) -> str | None:
         if expected == shapes:
             return name
     return None
+
+
+def _fits_timm(name: str, tensors: dict[str, Tensor]) -> bool:
+    import timm
+
+    if not timm.is_model(name):  # an older timm
+        return False
+    with torch.device("meta"):
+        wanted = build_backbone(f"{TIMM}{name}").state_dict()
+    counters = "num_batches_tracked"
+    return all(
+        key in tensors and tensors[key].shape == value.shape
+        for key, value in wanted.items()
+        if not key.endswith(counters)
+    )
 
 
 def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:

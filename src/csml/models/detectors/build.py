@@ -12,10 +12,11 @@ from torchvision.models.resnet import ResNet
 from torchvision.ops import MultiScaleRoIAlign
 
 from csml.config import DetectorConfig
-from csml.models.backbones import stage_channels, stage_strides
+from csml.errors import CsmlError
+from csml.models.backbones import Backbone, normalization, stage_channels, stage_strides
 from csml.models.detectors.c4 import C4Backbone, C4Head, C4Pool
 from csml.models.detectors.detector import Detector
-from csml.models.detectors.fpn import LEVELS, PyramidBackbone
+from csml.models.detectors.fpn import LEVELS, PyramidBackbone, pyramid_stride
 
 _RATIOS = (0.5, 1.0, 2.0)
 _BOX_SIDE, _MASK_SIDE = 7, 14
@@ -25,7 +26,7 @@ _RPN = {"fg_iou_thresh": 0.7, "bg_iou_thresh": 0.3, "batch_size_per_image": 256,
 _ROI = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": 0.25, "bbox_reg_weights": None}
 
 
-def build_detector(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Detector:
+def build_detector(net: Backbone, config: DetectorConfig, classes: int, masks: bool) -> Detector:
     """Build a detector around the backbone `net`; all other modules are randomly initialised.
 
     Args:
@@ -39,23 +40,25 @@ def build_detector(net: ResNet, config: DetectorConfig, classes: int, masks: boo
     return _fpn(net, config, classes, masks)
 
 
-def _c4(net: ResNet, config: DetectorConfig, classes: int) -> Detector:
+def _c4(net: Backbone, config: DetectorConfig, classes: int) -> Detector:
+    if not isinstance(net, ResNet):
+        raise CsmlError("detector.kind: c4 needs a ResNet of torchvision or csml; choose fpn for other networks")
     channels, strides = stage_channels(net), stage_strides(net)
     anchors = AnchorGenerator((config.anchors,), (_RATIOS,))
     rpn = _proposals(anchors, channels[3], config, before=(6, 6))
     head = C4Head(net, channels[4])
     heads = _roi_heads(C4Pool(strides[3], config.roi_side), head, channels[4], config, classes)
-    return Detector(C4Backbone(net), rpn, heads)
+    return Detector(C4Backbone(net), rpn, heads, normalization(net))
 
 
-def _fpn(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Detector:
+def _fpn(net: Backbone, config: DetectorConfig, classes: int, masks: bool) -> Detector:
     width = config.channels
     backbone = PyramidBackbone(net, width)
     anchors = AnchorGenerator(tuple((side,) for side in config.anchors), (_RATIOS,) * len(config.anchors))
     rpn = _proposals(anchors, width, config, before=(1, 1))
     head = TwoMLPHead(width * _BOX_SIDE**2, config.head_width)
     # A box's size decides from which level it is cut: 224 pixels on the third level if the smallest anchor is 32.
-    third = stage_strides(net)[1].bit_length() - 1 + 2
+    third = pyramid_stride(net).bit_length() - 1 + 2
     align: dict[str, Any] = {
         "featmap_names": list(LEVELS),
         "sampling_ratio": 2,
@@ -70,7 +73,8 @@ def _fpn(net: ResNet, config: DetectorConfig, classes: int, masks: bool) -> Dete
             "mask_predictor": MaskRCNNPredictor(width, width, classes + 1),
         }
     pool = MultiScaleRoIAlign(output_size=_BOX_SIDE, **align)
-    return Detector(backbone, rpn, _roi_heads(pool, head, config.head_width, config, classes, **more))
+    heads = _roi_heads(pool, head, config.head_width, config, classes, **more)
+    return Detector(backbone, rpn, heads, normalization(net))
 
 
 def _proposals(

@@ -10,7 +10,7 @@ from torchvision.models.detection.roi_heads import RoIHeads
 from torchvision.models.detection.rpn import RegionProposalNetwork
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-from csml.pixels import MEAN, STD, resized
+from csml.pixels import Normalization, resized
 
 Detection = dict[str, Tensor]
 """boxes float32 `(D, 4)`, labels int64 `(D,)` from 1, scores `(D,)`, best first; masks `(D, 1, H, W)` in [0, 1]."""
@@ -29,8 +29,8 @@ class Truth:
 class _Normalise(GeneralizedRCNNTransform):
     """Normalises images, pads them to a batch and rescales detections; it does not resize images."""
 
-    def __init__(self) -> None:
-        super().__init__(1, 1, list(MEAN), list(STD), _STRIDE)
+    def __init__(self, by: Normalization) -> None:
+        super().__init__(1, 1, list(by.mean), list(by.std), _STRIDE)
 
     def resize(self, image: Tensor, target: Any = None) -> tuple[Tensor, Any]:
         return image, target
@@ -50,12 +50,13 @@ class Detector(nn.Module):
         backbone: images `(B, 3, H, W)` → maps by name, finest first.
         rpn: the region proposal network on these maps.
         roi_heads: classifies and refines each proposal.
+        by: the normalisation that the backbone expects.
     """
 
-    def __init__(self, backbone: nn.Module, rpn: RegionProposalNetwork, roi_heads: RoIHeads) -> None:
+    def __init__(self, backbone: nn.Module, rpn: RegionProposalNetwork, roi_heads: RoIHeads, by: Normalization) -> None:
         super().__init__()
         self.backbone, self.rpn, self.roi_heads = backbone, rpn, roi_heads
-        self.transform = _Normalise()
+        self.transform = _Normalise(by)
         self.sides: tuple[int, int] | None = None
         """shorter and longest side to which `forward` resizes images in eval mode; None: not at all"""
         for module in (rpn, roi_heads):

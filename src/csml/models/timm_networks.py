@@ -1,0 +1,84 @@
+"""timm's networks as backbones: four stage maps, the network's own feature, any image size, no dropout."""
+
+import difflib
+from typing import Any
+
+from torch import Tensor, nn
+
+from csml.config import STAGES
+from csml.errors import CsmlError
+from csml.pixels import Normalization
+
+_ANY_SIZE: tuple[dict[str, Any], ...] = (
+    {"strict_img_size": False},  # Swin
+    {"dynamic_img_size": True, "dynamic_img_pad": True},  # ViT
+    {},
+)
+"""Arguments that make a family of networks accept images of any size; a family refuses those of the others."""
+
+
+def build_timm(name: str, channels: int = 3) -> nn.Module:
+    """Build timm's network `name` with fresh weights and without its classifier.
+
+    Args:
+        name: as timm has it, such as `tf_efficientnet_lite0`.
+        channels: of the images.
+    """
+    import timm  # takes seconds
+
+    if not timm.is_model(name):
+        close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.4)
+        hint = f"; did you mean timm:{' or timm:'.join(close)}?" if close else ""
+        raise CsmlError(f"model.backbone: timm has no network {name!r}{hint}")
+    net = _created(name, channels)
+    if not hasattr(net, "forward_intermediates") or len(net.feature_info) < len(STAGES):
+        raise CsmlError(
+            f"model.backbone: timm:{name} does not give the feature maps of four stages; ResNet, RegNet, EfficientNet, "
+            "MobileNet, ConvNeXt, Swin and ViT do"
+        )
+    _remove_dropout(net)
+    return net
+
+
+def timm_outputs(net: Any, images: Tensor) -> tuple[list[Tensor], Tensor]:
+    """The maps of the four stages, `(B, C, H, W)` each, and the network's feature `(B, F)`."""
+    last, maps = net.forward_intermediates(images, indices=_stage_indices(net), output_fmt="NCHW")
+    return maps, net.forward_head(last, pre_logits=True)
+
+
+def timm_normalization(net: Any) -> Normalization:
+    """Mean and deviation of the images that the network was made for."""
+    return Normalization(tuple(net.pretrained_cfg["mean"]), tuple(net.pretrained_cfg["std"]))
+
+
+def _created(name: str, channels: int) -> Any:
+    import timm
+
+    for options in _ANY_SIZE:
+        try:
+            return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **options)
+        except TypeError:
+            if not options:
+                raise
+    raise AssertionError
+
+
+def _stage_indices(net: Any) -> list[int]:
+    """Which of the outputs that the network offers are its stages 1 to 4.
+
+    A network that halves its resolution has a stage per resolution, and the coarsest four are taken. A ViT has one
+    resolution; its blocks at a quarter, half, three quarters and the end are the stages.
+    """
+    count, reductions = len(net.feature_info), {info["reduction"] for info in net.feature_info}
+    if len(reductions) == 1:
+        return [count * stage // len(STAGES) - 1 for stage in STAGES]
+    return list(range(count - len(STAGES), count))
+
+
+def _remove_dropout(net: nn.Module) -> None:
+    """Dropout draws from torch's global generator, which a checkpoint does not have: a resumed run would differ."""
+    for module in net.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "drop_prob", None), float):
+            setattr(module, "drop_prob", 0.0)  # noqa: B010 (a name that torch's types do not know)

