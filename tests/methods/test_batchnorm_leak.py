@@ -35,7 +35,7 @@ def cheat(splits: int) -> tuple[float, float, float]:
     labels = (images[:, :, 8, 8] > 0).long() @ torch.tensor([1, 2, 4])  # (1024,): the octant of the colour
     torch.manual_seed(0)
     encoder = Encoder(build_backbone("tiny"), (4,), dim=64, hidden=None)
-    method = MomentumContrast(encoder, 64, 64, ContrastConfig(bn_splits=splits, momentum=0.9))
+    method = MomentumContrast(encoder, 64, ContrastConfig(bn_splits=splits, momentum=0.9))
     optimizer = torch.optim.SGD(method.query_encoder.parameters(), lr=0.03, momentum=0.9)
     generator = torch.Generator().manual_seed(0)
 

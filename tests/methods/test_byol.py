@@ -17,7 +17,7 @@ DIM = 8
 def byol(**settings: object) -> Byol:
     torch.manual_seed(0)
     encoder = Encoder(build_backbone("tiny"), (3, 4), DIM, 16, norm=True)
-    return Byol(encoder, DIM, ByolConfig(**settings)).double()  # type: ignore[arg-type]
+    return Byol(encoder, ByolConfig(**settings)).double()  # type: ignore[arg-type]
 
 
 def test_momentum_rises_to_one_as_half_a_cosine() -> None:

@@ -19,7 +19,7 @@ def method(stages: tuple[int, ...] = (2, 3, 4), **settings: object) -> MomentumC
     torch.manual_seed(0)
     encoder = Encoder(build_backbone("tiny"), stages, DIM, None)
     config = ContrastConfig(**{"bn_splits": 1, "momentum": 0.9, **settings})  # type: ignore[arg-type]
-    return MomentumContrast(encoder, N, DIM, config).double()
+    return MomentumContrast(encoder, N, config).double()
 
 
 def csml_views(lam: Tensor | None = None) -> Views:

@@ -9,7 +9,7 @@ from csml.methods.queue import EMPTY, KeyQueue
 
 @given(length=st.integers(1, 12), batches=st.lists(st.integers(1, 30), max_size=8))
 def test_any_length_holds_the_newest_keys_of_any_batches(length: int, batches: list[int]) -> None:
-    queue = KeyQueue((3, 4), length, dim=4)
+    queue = KeyQueue({3: 4, 4: 4}, length)
     remembered: list[int] = []
     for size in batches:
         ids = torch.arange(size) + len(remembered)
@@ -26,13 +26,13 @@ def test_any_length_holds_the_newest_keys_of_any_batches(length: int, batches: l
 
 
 def test_fresh_slots_are_unit_vectors_of_no_image() -> None:
-    queue = KeyQueue((4,), 7, dim=16)
+    queue = KeyQueue({4: 16}, 7)
     torch.testing.assert_close(queue.keys(4).norm(dim=1), torch.ones(7))
     assert queue.ids.tolist() == [EMPTY] * 7
 
 
 def test_the_oldest_are_overwritten_first() -> None:
-    queue = KeyQueue((4,), 4, dim=2)
+    queue = KeyQueue({4: 2}, 4)
     for first in (0, 3):
         ids = torch.arange(first, first + 3)
         queue.enqueue({4: torch.zeros(3, 2)}, ids)
@@ -40,7 +40,7 @@ def test_the_oldest_are_overwritten_first() -> None:
 
 
 def test_known_images_are_found_in_their_slots() -> None:
-    queue = KeyQueue((4,), 5, dim=2)
+    queue = KeyQueue({4: 2}, 5)
     queue.enqueue({4: torch.zeros(4, 2)}, torch.tensor([7, 8, 9, 7]))
     found = queue.holds(torch.tensor([[7, 100], [9, 8]]))
     assert found.tolist() == [[True, False, False, True, False], [False, True, True, False, False]]

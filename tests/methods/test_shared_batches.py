@@ -58,12 +58,12 @@ def built(kind: Kind, world: World) -> Framework:
     encoder = Encoder(build_backbone("tiny"), (3, 4), DIM, None, norm=kind in ("byol", "simsiam"))
     if kind in ("byol", "simsiam"):
         method: Framework = (
-            Byol(encoder, DIM, ByolConfig(), world) if kind == "byol" else SimSiam(encoder, DIM, SimSiamConfig(), world)
+            Byol(encoder, ByolConfig(), world) if kind == "byol" else SimSiam(encoder, SimSiamConfig(), world)
         )
         synchronised(method, world, torch.device("cpu"))
         return method.double()
     config = ContrastConfig(bn_splits=2 // world.size, momentum=0.9)
-    return MomentumContrast(encoder, 20, DIM, config, world).double().train(kind == "contrast")
+    return MomentumContrast(encoder, 20, config, world).double().train(kind == "contrast")
 
 
 def trained(world: World, kind: Kind, pieces: int) -> tuple[dict[str, Tensor], list[float]]:

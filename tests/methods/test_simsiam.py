@@ -18,7 +18,7 @@ DIM = 8
 def simsiam(**settings: Any) -> SimSiam:
     torch.manual_seed(0)
     encoder = Encoder(build_backbone("tiny"), (3, 4), DIM, 16, norm=True)
-    return SimSiam(encoder, DIM, SimSiamConfig(**settings)).double()
+    return SimSiam(encoder, SimSiamConfig(**settings)).double()
 
 
 def test_there_is_one_encoder_and_it_has_both_roles() -> None:

@@ -1,17 +1,19 @@
 """`csml.pretrain`: learn a backbone from images without labels."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from csml.api.data import data_setting, open_splits
-from csml.api.run import PathLike, Run
-from csml.api.session import Options, device_for, run_session, start, train
+from csml.api.run import PathLike, Run, path_of
+from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.config import PretrainConfig, check_against_data, preset_settings
+from csml.config import PretrainConfig, check_against_data, preset_settings, settings_from_weights
 from csml.console import show_log
 from csml.distributed.launch import join_world
 from csml.training.pretraining import Pretraining
+from csml.weights import load_backbone, network_of, save_backbone
 
 log = logging.getLogger("csml")
 
@@ -23,6 +25,7 @@ def pretrain(
     *,
     preset: str | None = None,
     config: PathLike | None = None,
+    weights: "Run | PathLike | None" = None,
     resume: "Run | PathLike | None" = None,
     overwrite: bool = False,
     **settings: Any,
@@ -35,6 +38,7 @@ def pretrain(
         out: the run directory; by default the next free runs/NAME-001.
         preset: named settings, such as `photos`.
         config: a YAML file of settings, laid over the preset.
+        weights: a backbone to start from: a run, a weight file, `timm:NAME` or `lite0`; same as `model.weights`.
         resume: a run, or its directory, to continue exactly where it stopped.
         overwrite: delete the run in `out` first.
         settings: any setting of `csml pretrain --help`, nested, `neighbors={"k": 5}`, or dotted,
@@ -48,13 +52,21 @@ def pretrain(
         Interrupted: Ctrl-C or the stop button; the run was saved and can be resumed.
     """
     data, in_memory = data_setting(data)
+    settings |= given(**{"model.weights": path_of(weights)})
     made = pretrain_config(data, out, preset=preset, config=config, resume=resume, **settings)
     return start(run_pretrain, made, overwrite, resume, in_memory)
 
 
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
     """The settings that `pretrain` would run with, checked."""
-    return training_config(PretrainConfig, preset_settings, **given(data=data, out=out), **call)
+    call |= given(data=data, out=out)
+    made = training_config(PretrainConfig, preset_settings, **call)
+    if made.model.weights is None:
+        return made
+    made = training_config(PretrainConfig, preset_settings, over_preset=settings_from_weights(made.framework), **call)
+    network = network_of(str(made.model.weights))
+    model = replace(made.model, backbone=network.backbone, small_images=network.small_images)
+    return replace(made, model=model)
 
 
 def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
@@ -65,9 +77,20 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
     name = f"{Path(config.data).name}-{config.method.run_name(config.views.cross_sample)}"
     with run_session(world, "pretrain", config, options, name, data.notes) as session:
         fabric = device_for(data.train, config)
+        if config.model.weights:
+            _keep_start(session, config)
         _warn_about_neighbors(config)
         train(session, Pretraining(config, data, session.run, fabric), config, fabric)
     return session.run.root
+
+
+def _keep_start(session: Session, config: PretrainConfig) -> None:
+    """Copy the weights that the run starts from into its directory: resuming and comparing need them."""
+    start = session.run.start
+    if session.world.is_rank_zero and not start.exists():
+        save_backbone(start, load_backbone(str(config.model.weights)), config.model, config.images)
+        log.info("starts from %s (%s)", config.model.weights, config.model.backbone)
+    session.world.barrier()
 
 
 def _warn_about_neighbors(config: PretrainConfig) -> None:

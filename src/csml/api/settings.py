@@ -10,7 +10,18 @@ from typing import Any, TypeVar
 
 from csml.api.data import IN_MEMORY
 from csml.api.run import PathLike, Run, path_of
-from csml.config import NAMED, RANDOM, Layer, as_settings, configure, field_keys, flatten, read_config_file
+from csml.config import (
+    NAMED,
+    RANDOM,
+    Layer,
+    ModelConfig,
+    as_settings,
+    configure,
+    field_keys,
+    flatten,
+    names_weights,
+    read_config_file,
+)
 from csml.errors import CsmlError
 from csml.runs.directory import open_run
 from csml.runs.settings import first_difference, read_settings, trained_with
@@ -29,6 +40,7 @@ def training_config(
     preset: str | None = None,
     config: PathLike | None = None,
     resume: "Run | PathLike | None" = None,
+    over_preset: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> C:
     """Settings of a verb that trains, checked.
@@ -41,6 +53,7 @@ def training_config(
         preset: name of a preset.
         config: a YAML file.
         resume: the run to continue; its settings take the place of a preset.
+        over_preset: settings laid over the preset, or over the defaults where there is none.
         settings: keywords, nested or dotted; None is a value, as null is on the command line.
     """
     layers: list[Layer] = []
@@ -56,6 +69,8 @@ def training_config(
             layers.append(_inherited(schema, str(settings["weights"]), inherits))
         if preset is not None:
             layers.append(Layer(presets(preset), f"preset {preset}"))
+        if over_preset is not None:
+            layers.append(Layer(over_preset))
     if config is not None:
         layers.append(read_config_file(Path(config)))
     made = with_absolute_paths(configure(schema, *layers, Layer(settings, "")))
@@ -98,12 +113,19 @@ def given(**parameters: Any) -> dict[str, Any]:
 
 def with_absolute_paths(config: C) -> C:
     """The same settings with absolute paths; names such as `synthetic` and addresses stay."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for name in {field.name for field in fields(config)} & set(_PATHS):  # type: ignore[arg-type]
-        value = getattr(config, name)
-        if value is not None and value not in (*NAMED, RANDOM, IN_MEMORY) and "://" not in value:
-            changed[name] = str(Path(value).expanduser().absolute())
+        changed[name] = _absolute(getattr(config, name))
+    model = getattr(config, "model", None)
+    if isinstance(model, ModelConfig):
+        changed["model"] = replace(model, weights=_absolute(model.weights))
     return replace(config, **changed)  # type: ignore[type-var]
+
+
+def _absolute(path: str | None) -> str | None:
+    if path is None or path in (*NAMED, RANDOM, IN_MEMORY) or "://" in path or names_weights(path):
+        return path
+    return str(Path(path).expanduser().absolute())
 
 
 def _inherited(schema: type[Any], weights: str, more: tuple[str, ...]) -> Layer:

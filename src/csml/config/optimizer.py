@@ -13,8 +13,9 @@ MAX_LR = 1e6
 class OptimizerConfig(Settings):
     """The optimizer and the schedule of its learning rate."""
 
-    kind: Literal["sgd", "lars"] = "sgd"
-    """lars scales the step of each layer by the norm of its weights; use it for BYOL and for batches of thousands."""
+    kind: Literal["sgd", "lars", "adamw"] = "sgd"
+    """lars scales the step of each layer by the norm of its weights; use it for BYOL and for batches of thousands.
+    adamw suits a start from weights, and ViTs; its learning rates are about a hundred times lower."""
     trust: float = bounded(0.001, above=0, limit=1e3)
     """LARS: size of a layer's step as a share of its weights, at learning rate 1."""
     lr_per_256: float = bounded(0.03, above=0, limit=MAX_LR)

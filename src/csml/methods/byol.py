@@ -22,15 +22,17 @@ class Byol(MomentumFramework):
 
     chance = ORTHOGONAL
 
-    def __init__(self, encoder: Encoder, dim: int, config: ByolConfig, world: World = ALONE) -> None:
+    def __init__(self, encoder: Encoder, config: ByolConfig, world: World = ALONE) -> None:
         super().__init__(encoder, world)
         self.config = config
-        self.predictors = Predictors(dim, {s: config.predictor_hidden or encoder.hidden[s] for s in encoder.stages})
-        self.recent = RecentKeys(encoder.stages, dim)
+        self.predictors = Predictors(
+            encoder.dims, {s: config.predictor_hidden or encoder.hidden[s] for s in encoder.stages}
+        )
+        self.recent = RecentKeys(encoder.dims)
 
     @classmethod
     def from_config(cls, config: PretrainConfig, images: int, world: World, device: torch.device) -> "Byol":
-        method = cls(build_encoder(config.model, norm=True), config.model.dim, config.section(ByolConfig), world)
+        method = cls(build_encoder(config.model, norm=True), config.section(ByolConfig), world)
         # Without negatives BatchNorm leaks nothing, and statistics of the whole batch are better.
         synchronised(method, world, device)
         return method

@@ -26,14 +26,12 @@ _SHORTEST_QUEUE = 256
 class MomentumContrast(MomentumFramework):
     """MoCo's two encoders and queue. MoCo v2 and CsMl differ only in the views and stages they are given."""
 
-    def __init__(
-        self, encoder: Encoder, queue_length: int, dim: int, config: ContrastConfig, world: World = ALONE
-    ) -> None:
+    def __init__(self, encoder: Encoder, queue_length: int, config: ContrastConfig, world: World = ALONE) -> None:
         if config.bn_splits > 1:
             split_batchnorm(encoder, config.bn_splits)
         super().__init__(encoder, world)
         self.config = config
-        self.queue = KeyQueue(encoder.stages, queue_length, dim)
+        self.queue = KeyQueue(encoder.dims, queue_length)
         self.chance = math.log(1 + queue_length)
 
     @classmethod
@@ -42,7 +40,7 @@ class MomentumContrast(MomentumFramework):
         # Each process, and each piece of a batch, is a sub-batch of its own already.
         splits = max(1, settings.bn_splits // (world.size * config.hardware.accumulate))
         encoder, length = build_encoder(config.model, norm=False), queue_length(settings, images)
-        return cls(encoder, length, config.model.dim, replace(settings, bn_splits=splits), world)
+        return cls(encoder, length, replace(settings, bn_splits=splits), world)
 
     @classmethod
     def warnings(cls, config: PretrainConfig, images: int) -> list[str]:

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from csml.config import ModelConfig, PretrainConfig
 from csml.distributed.world import ALONE, World
-from csml.models.backbones import build_backbone
+from csml.models.backbones import Backbone, build_backbone
 from csml.models.encoder import Encoder
+from csml.models.freezing import freeze_stages
 from csml.views.recipe import Views
 
 Embeddings = dict[int, Tensor]
@@ -69,6 +70,11 @@ class Framework(nn.Module):
         """The encoder in the role `query` or `key`; the query encoder where one network has both."""
         return self.query_encoder
 
+    def start_from(self, backbone: Backbone) -> None:
+        """Copy the weights of a backbone of the same architecture into every encoder."""
+        for encoder in self.encoders():
+            encoder.backbone.load_state_dict(backbone.state_dict())
+
     def encoders(self) -> list[Encoder]:
         """Every network that a step runs."""
         return [self.query_encoder]
@@ -77,7 +83,17 @@ class Framework(nn.Module):
 def build_encoder(model: ModelConfig, norm: bool) -> Encoder:
     """A fresh backbone with a head per level, with or without BatchNorm in the heads' MLPs."""
     backbone = build_backbone(model.backbone, model.small_images)
-    return Encoder(backbone, model.stages, model.dim, model.hidden, model.narrowing, norm=norm)
+    freeze_stages(backbone, model.frozen_stages)
+    return Encoder(
+        backbone,
+        model.stages,
+        model.dim,
+        model.hidden,
+        model.narrowing,
+        norm=norm,
+        projection=model.projection,
+        fixed_batchnorm=model.fixed_batchnorm,
+    )
 
 
 def repeated(values: Tensor, views: int, dim: int) -> Tensor:

@@ -14,13 +14,13 @@ _RECENT = 1024
 
 
 class Predictors(nn.ModuleDict):
-    """One MLP with BatchNorm per level; `hidden` gives the width of each.
+    """One MLP with BatchNorm per level; `dims` and `hidden` give the dimensions and the width of each.
 
     A predictor sees the L2-normalised embedding; its BatchNorm restores a scale.
     """
 
-    def __init__(self, dim: int, hidden: dict[int, int]) -> None:
-        super().__init__({str(stage): mlp(dim, width, dim, norm=True) for stage, width in hidden.items()})
+    def __init__(self, dims: dict[int, int], hidden: dict[int, int]) -> None:
+        super().__init__({str(stage): mlp(dim, hidden[stage], dim, norm=True) for stage, dim in dims.items()})
 
     def forward(self, embeddings: Embeddings) -> Embeddings:
         """`{stage: (B, D)}` → predictions of any length, `{stage: (B, D)}`."""
@@ -30,9 +30,9 @@ class Predictors(nn.ModuleDict):
 class RecentKeys(KeyQueue):
     """The anchors' keys of the last steps. They are no negatives: they show a collapse, which the loss does not."""
 
-    def __init__(self, stages: tuple[int, ...], dim: int) -> None:
-        super().__init__(stages, _RECENT, dim)
-        self.stages = stages
+    def __init__(self, dims: dict[int, int]) -> None:
+        super().__init__(dims, _RECENT)
+        self.stages = tuple(dims)
 
     def filled(self) -> Embeddings:
         """Without the slots that no key has taken yet."""

@@ -12,18 +12,17 @@ class KeyQueue(nn.Module):
     """A ring of `length` slots that takes batches of any size.
 
     Args:
-        stages: the levels; slot i holds the same image at every level.
+        dims: D of each level; slot i holds the same image at every level.
         length: N.
-        dim: D.
     """
 
     ids: Tensor
     cursor: Tensor
 
-    def __init__(self, stages: tuple[int, ...], length: int, dim: int) -> None:
+    def __init__(self, dims: dict[int, int], length: int) -> None:
         super().__init__()
         self.length = length
-        for stage in stages:
+        for stage, dim in dims.items():
             self.register_buffer(f"keys_{stage}", F.normalize(torch.randn(length, dim), dim=1))  # (N, D)
         self.register_buffer("ids", torch.full((length,), EMPTY))  # (N,)
         self.register_buffer("cursor", torch.zeros((), dtype=torch.long))

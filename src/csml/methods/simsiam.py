@@ -24,16 +24,18 @@ class SimSiam(Framework):
 
     chance = ORTHOGONAL
 
-    def __init__(self, encoder: Encoder, dim: int, config: SimSiamConfig, world: World = ALONE) -> None:
+    def __init__(self, encoder: Encoder, config: SimSiamConfig, world: World = ALONE) -> None:
         super().__init__(encoder, world)
         self.config = config
         bottleneck = {s: max(1, encoder.hidden[s] // _NARROWING) for s in encoder.stages}
-        self.predictors = Predictors(dim, {s: config.predictor_hidden or bottleneck[s] for s in encoder.stages})
-        self.recent = RecentKeys(encoder.stages, dim)
+        self.predictors = Predictors(
+            encoder.dims, {s: config.predictor_hidden or bottleneck[s] for s in encoder.stages}
+        )
+        self.recent = RecentKeys(encoder.dims)
 
     @classmethod
     def from_config(cls, config: PretrainConfig, images: int, world: World, device: torch.device) -> "SimSiam":
-        method = cls(build_encoder(config.model, norm=True), config.model.dim, config.section(SimSiamConfig), world)
+        method = cls(build_encoder(config.model, norm=True), config.section(SimSiamConfig), world)
         # Without negatives BatchNorm leaks nothing, and statistics of the whole batch are better.
         synchronised(method, world, device)
         return method

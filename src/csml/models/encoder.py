@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from csml.config import STAGES
 from csml.models.backbones import Backbone, feature_channels, own_narrowing, stage_channels, stage_outputs
-from csml.models.heads import CompanionHead, LastStageHead
+from csml.models.batchnorm import batchnorms
+from csml.models.heads import CompanionHead, FeatureHead, LastStageHead
 
 
 class Encoder(nn.Module):
@@ -20,6 +21,8 @@ class Encoder(nn.Module):
         narrowing: how many times narrower the bottlenecks of the companion heads are inside; None means as narrow as
             the backbone's own blocks.
         norm: whether the MLPs have BatchNorm.
+        projection: whether the last stage has a projection head; otherwise its embedding is the feature itself.
+        fixed_batchnorm: whether the backbone's BatchNorm keeps its running statistics and uses them in training too.
     """
 
     def __init__(
@@ -30,20 +33,33 @@ class Encoder(nn.Module):
         hidden: int | None,
         narrowing: int | None = None,
         norm: bool = False,
+        projection: bool = True,
+        fixed_batchnorm: bool = False,
     ) -> None:
         super().__init__()
         channels, last = stage_channels(backbone), STAGES[-1]
         channels[last] = feature_channels(backbone)[last]
         narrowing = narrowing or own_narrowing(backbone)
-        self.backbone = backbone
+        self.backbone, self.fixed_batchnorm = backbone, fixed_batchnorm
         self.stages = tuple(sorted(stages))
         self.hidden = {stage: hidden or channels[stage] for stage in self.stages}
+        self.dims = dict.fromkeys(self.stages, dim)
+        """dimensions of the embedding of each level"""
         self.heads = nn.ModuleDict()
         for stage, width in self.hidden.items():
-            if stage == last:
+            if stage == last and not projection:
+                self.heads[str(stage)], self.dims[stage] = FeatureHead(channels[stage]), channels[stage]
+            elif stage == last:
                 self.heads[str(stage)] = LastStageHead(channels[stage], width, dim, norm)
             else:
                 self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, norm, narrowing)
+
+    def train(self, mode: bool = True) -> "Encoder":
+        super().train(mode)
+        if self.fixed_batchnorm:
+            for norm in batchnorms(self.backbone):
+                norm.eval()
+        return self
 
     def forward(self, images: Tensor) -> dict[int, Tensor]:
         maps, feature = stage_outputs(self.backbone, images)

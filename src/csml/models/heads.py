@@ -20,9 +20,7 @@ class ProjectionHead(nn.Module):
         self.mlp = mlp(channels, hidden, dim, norm)
 
     def forward(self, features: Tensor) -> Tensor:
-        embedding = self.mlp(features)
-        # At least float32: half-precision unit vectors have errors of up to 1 %, too much when divided by τ.
-        return F.normalize(embedding.to(torch.promote_types(embedding.dtype, torch.float32)), dim=1)
+        return _unit(self.mlp(features))
 
 
 class LastStageHead(nn.Module):
@@ -34,6 +32,23 @@ class LastStageHead(nn.Module):
 
     def forward(self, feature: Tensor) -> Tensor:
         return self.projection(feature)
+
+
+class FeatureHead(nn.Module):
+    """The network's feature itself as embedding, relative to a centre: `(B, C)` → `(B, C)`.
+
+    For networks that start from good weights: what the loss shapes is what is used afterwards. The centre, the mean
+    feature at the start, removes what all images have in common, which would make all cosines large.
+    """
+
+    center: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(channels))
+
+    def forward(self, feature: Tensor) -> Tensor:
+        return _unit(feature - self.center)
 
 
 class CompanionHead(nn.Module):
@@ -54,3 +69,8 @@ class CompanionHead(nn.Module):
 
     def forward(self, fmap: Tensor) -> Tensor:
         return self.projection(self.bottleneck(fmap).mean(dim=(2, 3)))
+
+
+def _unit(embedding: Tensor) -> Tensor:
+    # At least float32: half-precision unit vectors have errors of up to 1 %, too much when divided by τ.
+    return F.normalize(embedding.to(torch.promote_types(embedding.dtype, torch.float32)), dim=1)

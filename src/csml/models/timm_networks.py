@@ -51,6 +51,11 @@ def timm_normalization(net: Any) -> Normalization:
     return Normalization(tuple(net.pretrained_cfg["mean"]), tuple(net.pretrained_cfg["std"]))
 
 
+def stage_modules(net: Any) -> dict[int, str]:
+    """The name of the module at whose end each stage ends."""
+    return {stage: net.feature_info[index]["module"] for stage, index in zip(STAGES, _stage_indices(net), strict=True)}
+
+
 def _created(name: str, channels: int) -> Any:
     import timm
 

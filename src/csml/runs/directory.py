@@ -8,6 +8,7 @@ RUN/
   tensorboard/               the same as event files
   checkpoints/               the newest few, for resuming
   neighbors/epoch-0010.npz   the neighbour set Ω of each search: indices (N, k), similarities (N, k)
+  start.safetensors          the weights that pre-training started from, if any
   backbone.safetensors       the network without its heads, rewritten each epoch
   classifier.safetensors, best.safetensors, detector.safetensors
   labels.csv, tests.csv      labelled images of a classifier: to learn from, to test on
@@ -96,6 +97,11 @@ class RunDirectory:
     @property
     def backbone(self) -> Path:
         return self.root / BACKBONE
+
+    @property
+    def start(self) -> Path:
+        """The backbone that pre-training started from."""
+        return self.root / "start.safetensors"
 
     @property
     def classifier(self) -> Path:

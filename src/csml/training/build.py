@@ -9,15 +9,25 @@ from torch import nn
 from csml.config import OptimizerConfig, PretrainConfig
 from csml.distributed.world import ALONE, World
 from csml.methods import Framework, framework_class
+from csml.models.backbones import Backbone
 
 _CPU = torch.device("cpu")
 
 
-def build_method(config: PretrainConfig, images: int, world: World = ALONE, device: torch.device = _CPU) -> Framework:
-    """The framework with fresh weights, the same for the same seed."""
+def build_method(
+    config: PretrainConfig,
+    images: int,
+    world: World = ALONE,
+    device: torch.device = _CPU,
+    start: Backbone | None = None,
+) -> Framework:
+    """The framework with fresh weights, the same for the same seed, or with those of the backbone `start`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return framework_class(config.framework).from_config(config, images, world, device)
+        method = framework_class(config.framework).from_config(config, images, world, device)
+    if start is not None:
+        method.start_from(start)
+    return method
 
 
 Learning = tuple[Iterable[nn.Parameter], float]
@@ -32,6 +42,8 @@ def build_optimizer(groups: Sequence[Learning], settings: OptimizerConfig) -> to
     made = [
         {"params": [p for p in parameters if p.requires_grad], "lr": lr, "initial_lr": lr} for parameters, lr in groups
     ]
+    if settings.kind == "adamw":
+        return torch.optim.AdamW(made, weight_decay=settings.weight_decay, betas=(settings.momentum, 0.999), fused=True)
     common: dict[str, Any] = {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
     if settings.kind == "sgd":
         return torch.optim.SGD(made, fused=True, **common)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from csml.config import PretrainConfig
+from csml.config import STAGES, PretrainConfig
 from csml.data.failures import Failures
 from csml.data.images import Images, Subset
 from csml.data.loading import CropBatch
@@ -29,11 +29,13 @@ from csml.training.build import build_method, build_optimizer, peak_learning_rat
 from csml.training.crops import SMALLEST_BATCH, crop_batches, crop_timetable
 from csml.training.task import LOWER_LEARNING_RATE, epoch_and_step
 from csml.views.recipe import crop_specs, make_views
-from csml.weights import save_backbone
+from csml.weights import load_backbone, save_backbone
 
 log = logging.getLogger("csml")
 
 _ONLINE_K = 20
+_CENTER_SAMPLE = 4096
+"""Images whose mean feature is the centre of the embeddings."""
 
 
 class Pretraining:
@@ -58,7 +60,8 @@ class Pretraining:
         # One collection per data set for the whole run, so that the log names an unreadable file once.
         self.failures = self._failures(data.train)
         self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
-        self.network = build_method(config, len(data.train), self.world, self.device)
+        start = load_backbone(run.start) if config.model.weights else None
+        self.network = build_method(config, len(data.train), self.world, self.device, start)
         self.normalization = normalization(self.network.query_encoder.backbone)
         for warning in self.network.warnings(config, len(data.train)):
             log.warning(warning)
@@ -69,7 +72,9 @@ class Pretraining:
         self.optimizer = build_optimizer([(self.network.parameters(), lr)], config.optimizer)
         self.neighbors: Omega | None = None
         online = config.views.cross_sample and config.neighbors.features == "online"
-        self.bank = OnlineBank(len(data.train), config.model.dim, self.device) if online else None
+        self.bank = OnlineBank(len(data.train), self.network.query_encoder.dims[4], self.device) if online else None
+        self.centered = config.model.projection
+        """whether the centre of the embeddings is known; with a projection head there is none"""
         self.searched: dict[str, Any] = {}
         """metrics of the search before the current epoch, if there was one"""
         self._kept: tuple[tuple[int, str], Features] | None = None
@@ -119,6 +124,23 @@ class Pretraining:
     # Between epochs.
 
     def before_epoch(self, epoch: int) -> None:
+        """Find the centre of the embeddings before the first epoch, and neighbours whenever they are due."""
+        if not self.centered:
+            self._find_center()
+        self._search_neighbors(epoch)
+
+    def _find_center(self) -> None:
+        """Set the centre of the embeddings to the mean feature of some images (docs/method.md#weights)."""
+        count = min(len(self.images), _CENTER_SAMPLE)
+        some = Subset(self.images, np.linspace(0, len(self.images) - 1, count).astype(np.int64))
+        backbone, last = self.network.query_encoder.backbone, STAGES[-1]
+        features = extract_features(backbone, some, self.config.images, self.fabric, failures=Failures(some, 1.0))
+        center = features.readable(last)[0].mean(dim=0)  # (F,)
+        for encoder in self.network.encoders():
+            encoder.heads[str(last)].get_buffer("center").copy_(center)
+        self.centered = True
+
+    def _search_neighbors(self, epoch: int) -> None:
         """Search the neighbour set Ω if it is due (docs/method.md#neighbors)."""
         settings = self.config.neighbors
         since = epoch - settings.warmup_epochs
@@ -204,6 +226,7 @@ class Pretraining:
             "omega_epoch": -1 if omega is None else omega.epoch,
             "bank": None if self.bank is None else self.bank.state_dict(),
             "searched": self.searched,
+            "centered": self.centered,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -212,6 +235,7 @@ class Pretraining:
         if self.bank is not None:
             self.bank.load_state_dict(state["bank"])
         self.searched = state["searched"]
+        self.centered = state.get("centered", self.centered)
 
 
 def _summary(record: dict[str, Any], epochs: int) -> str:

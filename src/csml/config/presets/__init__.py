@@ -41,8 +41,17 @@ def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
     own = settings.pop("twins", {})
     for file in TWINS.get(name[len(base) + 1 :], ()):
         settings = lay_over(lay_over(settings, _read(file)), own.get(file, {}))
-    chosen = settings.get("framework", DEFAULT_FRAMEWORK)
-    return flatten({key: value for key, value in settings.items() if key == chosen or key not in FRAMEWORKS})
+    return flatten(_of_framework(settings, settings.get("framework", DEFAULT_FRAMEWORK)))
+
+
+def _of_framework(settings: dict[str, Any], chosen: str) -> dict[str, Any]:
+    """Without the sections of other frameworks."""
+    return {key: value for key, value in settings.items() if key == chosen or key not in FRAMEWORKS}
+
+
+def settings_from_weights(framework: str) -> dict[str, Any]:
+    """The settings that suit a start from weights, by dotted key; laid over every preset of pre-training."""
+    return flatten(_of_framework(_read("weights"), framework))
 
 
 def detect_preset(name: str) -> dict[str, Any]:
