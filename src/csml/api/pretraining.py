@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from csml.api.choosing import choose, explain, is_automatic
 from csml.api.data import data_setting, open_splits
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
 from csml.config import PretrainConfig, check_against_data, preset_settings, settings_from_weights
 from csml.console import show_log
+from csml.data.open import open_data
 from csml.distributed.launch import join_world
 from csml.training.pretraining import Pretraining
 from csml.weights import load_backbone, network_of, save_backbone
@@ -36,7 +38,8 @@ def pretrain(
         data: a folder of images, `synthetic`, `cifar10`, …, a pack; or images in memory: a uint8 array `(N, H, W, 3)`,
             a tuple of array and labels, or a `torch.utils.data.Dataset` of images.
         out: the run directory; by default the next free runs/NAME-001.
-        preset: named settings, such as `photos`.
+        preset: named settings, such as `photos`. For a folder and without `config`, the default is `auto`: the preset
+            is chosen from the images and the machine.
         config: a YAML file of settings, laid over the preset.
         weights: a backbone to start from: a run, a weight file, `timm:NAME` or `lite0`; same as `model.weights`.
         resume: a run, or its directory, to continue exactly where it stopped.
@@ -60,13 +63,23 @@ def pretrain(
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
     """The settings that `pretrain` would run with, checked."""
     call |= given(data=data, out=out)
+    choice, train = None, None
+    if is_automatic(call.get("preset"), call.get("config"), call.get("resume"), data):
+        call["preset"] = None
+        images = training_config(PretrainConfig, preset_settings, **call).images
+        train = open_data(str(data), images).train
+        choice = choose(train)
+        call |= {"preset": choice.preset, "chosen": choice.settings}
     made = training_config(PretrainConfig, preset_settings, **call)
-    if made.model.weights is None:
-        return made
-    made = training_config(PretrainConfig, preset_settings, over_preset=settings_from_weights(made.framework), **call)
-    network = network_of(str(made.model.weights))
-    model = replace(made.model, backbone=network.backbone, small_images=network.small_images)
-    return replace(made, model=model)
+    if made.model.weights is not None:
+        call["chosen"] = {**settings_from_weights(made.framework), **call.get("chosen", {})}
+        made = training_config(PretrainConfig, preset_settings, **call)
+        network = network_of(str(made.model.weights))
+        model = replace(made.model, backbone=network.backbone, small_images=network.small_images)
+        made = replace(made, model=model)
+    if choice is not None and train is not None:
+        explain(choice, made, len(train))
+    return made
 
 
 def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
@@ -80,7 +93,9 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
         if config.model.weights:
             _keep_start(session, config)
         _warn_about_neighbors(config)
-        train(session, Pretraining(config, data, session.run, fabric), config, fabric)
+        task = Pretraining(config, data, session.run, fabric)
+        train(session, task, config, fabric)
+        task.keep_best()
     return session.run.root
 
 

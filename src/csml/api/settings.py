@@ -40,7 +40,7 @@ def training_config(
     preset: str | None = None,
     config: PathLike | None = None,
     resume: "Run | PathLike | None" = None,
-    over_preset: Mapping[str, Any] | None = None,
+    chosen: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> C:
     """Settings of a verb that trains, checked.
@@ -53,7 +53,7 @@ def training_config(
         preset: name of a preset.
         config: a YAML file.
         resume: the run to continue; its settings take the place of a preset.
-        over_preset: settings laid over the preset, or over the defaults where there is none.
+        chosen: settings that csml has chosen itself, laid over the preset.
         settings: keywords, nested or dotted; None is a value, as null is on the command line.
     """
     layers: list[Layer] = []
@@ -69,8 +69,8 @@ def training_config(
             layers.append(_inherited(schema, str(settings["weights"]), inherits))
         if preset is not None:
             layers.append(Layer(presets(preset), f"preset {preset}"))
-        if over_preset is not None:
-            layers.append(Layer(over_preset))
+        if chosen is not None:
+            layers.append(Layer(chosen))
     if config is not None:
         layers.append(read_config_file(Path(config)))
     made = with_absolute_paths(configure(schema, *layers, Layer(settings, "")))

@@ -36,6 +36,7 @@ from csml.config.network import (
 )
 from csml.config.optimizer import OptimizerConfig
 from csml.config.presets import (
+    AUTO,
     BASES,
     DETECT_PRESETS,
     PRESETS,
@@ -59,6 +60,7 @@ from csml.config.views import NeighborsConfig, ViewsConfig
 from csml.config.yaml_files import load_yaml, read_config_file
 
 __all__ = [
+    "AUTO",
     "BACKBONES",
     "BASES",
     "COMMAND_LINE",

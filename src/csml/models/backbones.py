@@ -101,6 +101,13 @@ def own_narrowing(net: Backbone) -> int:
     return int(net.layer4[-1].expansion) if isinstance(net, ResNet) else Bottleneck.expansion
 
 
+def is_depthwise(name: str) -> bool:
+    """Whether the network has depthwise convolutions: on CPUs their gradient takes twice as long in bf16."""
+    with torch.device("meta"):
+        modules = build_backbone(name).modules()
+        return any(isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1 for module in modules)
+
+
 def weights_key(net: Backbone) -> list[float]:
     """One sum per tensor: a key that changes when the weights do."""
     return [float(value.double().sum()) for value in net.state_dict().values()]

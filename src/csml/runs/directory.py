@@ -9,6 +9,7 @@ RUN/
   checkpoints/               the newest few, for resuming
   neighbors/epoch-0010.npz   the neighbour set Ω of each search: indices (N, k), similarities (N, k)
   start.safetensors          the weights that pre-training started from, if any
+  kept.json                  which point between start and end became the backbone, and why
   backbone.safetensors       the network without its heads, rewritten each epoch
   classifier.safetensors, best.safetensors, detector.safetensors
   labels.csv, tests.csv      labelled images of a classifier: to learn from, to test on
@@ -102,6 +103,11 @@ class RunDirectory:
     def start(self) -> Path:
         """The backbone that pre-training started from."""
         return self.root / "start.safetensors"
+
+    @property
+    def kept(self) -> Path:
+        """Which point between the start and the end of pre-training became the backbone, and why."""
+        return self.root / "kept.json"
 
     @property
     def classifier(self) -> Path:

@@ -45,6 +45,7 @@ class Classification:
         head_lr: peak learning rate of the linear layer, if it differs from that of the backbone.
     """
 
+    stopped = False
     smallest_batch = SMALLEST_BATCH
     advice = LOWER_LEARNING_RATE
 
