@@ -3,6 +3,8 @@
 This file is all that the rest of csml knows about a network: its stage maps, its feature, and the images it expects.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -137,10 +139,18 @@ def _pooled(outputs: StageOutputs, stages: tuple[int, ...]) -> dict[int, Tensor]
 
 def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
     """Run the network once to find out shapes; training mode and running statistics stay as they are."""
-    modes = {module: module.training for module in net.modules()}
     device = next(net.parameters()).device
-    with torch.no_grad():
-        outputs = stage_outputs(net.eval(), torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
-    for module, mode in modes.items():
-        module.training = mode
-    return outputs
+    with torch.no_grad(), in_eval_mode(net):
+        return stage_outputs(net, torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
+
+
+@contextlib.contextmanager
+def in_eval_mode(net: nn.Module) -> Iterator[None]:
+    """Eval mode inside of the block; after it every module is in the mode it was in, be it train or eval."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -30,7 +30,7 @@ TWINS: dict[str, tuple[str, ...]] = {
     twin: names for framework in FRAMEWORKS.values() for twin, names in framework.twins().items()
 }
 """Suffixes of presets, each with the files that are laid over the base in turn."""
-PRESETS: tuple[str, ...] = (AUTO, *BASES, *(f"{base}-{twin}" for base in BASES for twin in TWINS))
+PRESETS: tuple[str, ...] = (*BASES, *(f"{base}-{twin}" for base in BASES for twin in TWINS))
 SECTIONS = ("linear", "supervised", "finetune", "mine")
 """Sections of a preset that belong to other commands than pretrain."""
 DETECT_PRESETS: tuple[str, ...] = ("small-c4", "small-fpn", "voc-c4", "coco-fpn-1x", "coco-fpn-2x")
@@ -44,7 +44,7 @@ def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
         name: one of PRESETS.
         section: a command of SECTIONS; by default the settings are those of pre-training.
     """
-    _require(name, PRESETS[1:])
+    _require(name, PRESETS)
     base = max((base for base in BASES if name.startswith(base)), key=len)
     settings = _read(base)
     other = settings.pop("sections_of", None)
