@@ -1,6 +1,7 @@
 """`csml.pretrain`: learn a backbone from images without labels."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from csml.api.data import data_setting, open_splits
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.config import PretrainConfig, check_against_data, preset_settings, settings_from_weights
+from csml.config import DEFAULT_FRAMEWORK, PretrainConfig, check_against_data, preset_settings, settings_from_weights
 from csml.console import show_log
 from csml.data.open import open_data
 from csml.distributed.launch import join_world
@@ -63,23 +64,34 @@ def pretrain(
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
     """The settings that `pretrain` would run with, checked."""
     call |= given(data=data, out=out)
-    choice, train = None, None
-    if is_automatic(call.get("preset"), call.get("config"), call.get("resume"), data):
-        call["preset"] = None
-        images = training_config(PretrainConfig, preset_settings, **call).images
-        train = open_data(str(data), images).train
-        choice = choose(train)
-        call |= {"preset": choice.preset, "chosen": choice.settings}
-    made = training_config(PretrainConfig, preset_settings, **call)
-    if made.model.weights is not None:
-        call["chosen"] = {**settings_from_weights(made.framework), **call.get("chosen", {})}
-        made = training_config(PretrainConfig, preset_settings, **call)
-        network = network_of(str(made.model.weights))
-        model = replace(made.model, backbone=network.backbone, small_images=network.small_images)
-        made = replace(made, model=model)
-    if choice is not None and train is not None:
-        explain(choice, made, len(train))
+    if not is_automatic(call.get("preset"), call.get("config"), call.get("resume"), data):
+        return _with_network(training_config(PretrainConfig, preset_settings, chosen=_go_with_weights, **call))
+    call["preset"] = None
+    train = open_data(str(data), training_config(PretrainConfig, preset_settings, **call).images).train
+    choice = choose(train)
+    call["preset"] = choice.preset
+
+    def chosen(everything: Mapping[str, Any]) -> dict[str, Any]:
+        return {**_go_with_weights(everything), **choice.settings}
+
+    made = _with_network(training_config(PretrainConfig, preset_settings, chosen=chosen, **call))
+    explain(choice, made, len(train))
     return made
+
+
+def _go_with_weights(everything: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that go with a start from weights, if there are any."""
+    if everything.get("model.weights") is None:
+        return {}
+    return settings_from_weights(everything.get("framework", DEFAULT_FRAMEWORK))
+
+
+def _with_network(config: PretrainConfig) -> PretrainConfig:
+    """With the backbone that the weights belong to."""
+    if config.model.weights is None:
+        return config
+    network = network_of(config.model.weights)
+    return replace(config, model=replace(config.model, backbone=network.backbone, small_images=network.small_images))
 
 
 def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:

@@ -15,8 +15,8 @@ def rank_me(features: Tensor) -> float:
     It falls when a network collapses, and ranks networks of one family without labels.
     """
     values = torch.linalg.svdvals(features.double())
-    shares = values / values.sum()
-    return float(torch.exp(torch.special.entr(shares).sum()))
+    total = float(values.sum())
+    return float(torch.exp(torch.special.entr(values / total).sum())) if total > 0 else 0.0
 
 
 def neighbor_agreement(one: Tensor, other: Tensor, k: int = 10) -> float:

@@ -53,6 +53,7 @@ class Encoder(nn.Module):
                 self.heads[str(stage)] = LastStageHead(channels[stage], width, dim, norm)
             else:
                 self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, norm, narrowing)
+        self.train()
 
     def train(self, mode: bool = True) -> "Encoder":
         super().train(mode)
