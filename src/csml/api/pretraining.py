@@ -71,7 +71,7 @@ def pretrain_config(data: str | None = None, out: PathLike | None = None, **call
         choice = choose(train)
         call |= {"preset": choice.preset, "chosen": choice.settings}
     made = training_config(PretrainConfig, preset_settings, **call)
-    if made.model.weights is not None:
+    if made.model.weights is not None and call.get("resume") is None:  # a run knows its network and keeps its start
         call["chosen"] = {**settings_from_weights(made.framework), **call.get("chosen", {})}
         made = training_config(PretrainConfig, preset_settings, **call)
         network = network_of(str(made.model.weights))
