@@ -29,12 +29,12 @@ def folder(path: Path, count: int, side: int) -> Path:
 
 
 def test_it_is_the_default_of_a_folder_and_of_nothing_else() -> None:
-    assert is_automatic(None, None, None, "photos/") and is_automatic("auto", None, None, "cifar10")
-    for preset, config, resume, data in (
-        ("demo", None, None, "photos/"), (None, "my.yaml", None, "photos/"), (None, None, "runs/a", "photos/"),
-        (None, None, None, "synthetic"), (None, None, None, "memory"), (None, None, None, None),
+    assert is_automatic(None, None, "photos/") and is_automatic("auto", None, "cifar10")
+    for preset, config, data in (
+        ("demo", None, "photos/"), (None, "my.yaml", "photos/"), (None, None, "synthetic"), (None, None, "memory"),
+        (None, None, None),
     ):  # fmt: skip
-        assert not is_automatic(preset, config, resume, data)
+        assert not is_automatic(preset, config, data)
 
 
 def test_few_images_are_visited_more_often_and_in_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,11 +41,11 @@ class Choice:
     why: str
 
 
-def is_automatic(preset: str | None, config: Any, resume: Any, data: str | None) -> bool:
+def is_automatic(preset: str | None, config: Any, data: str | None) -> bool:
     """Whether to choose the preset: it was asked for, or a folder was given and nothing else says how to train."""
     if preset is not None:
         return preset == AUTO
-    return config is None and resume is None and data is not None and data not in (*NAMED, IN_MEMORY)
+    return config is None and data is not None and data not in (*NAMED, IN_MEMORY)
 
 
 def choose(train: Images) -> Choice:

@@ -64,7 +64,9 @@ def pretrain(
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
     """The settings that `pretrain` would run with, checked."""
     call |= given(data=data, out=out)
-    if not is_automatic(call.get("preset"), call.get("config"), call.get("resume"), data):
+    if call.get("resume") is not None:  # the run knows its network, and keeps the weights it started from
+        return training_config(PretrainConfig, preset_settings, **call)
+    if not is_automatic(call.get("preset"), call.get("config"), data):
         return _with_network(training_config(PretrainConfig, preset_settings, chosen=_go_with_weights, **call))
     call["preset"] = None
     train = open_data(str(data), training_config(PretrainConfig, preset_settings, **call).images).train

@@ -71,7 +71,7 @@ def training_config(
             layers.append(Layer(presets(preset), f"preset {preset}"))
     over = [] if config is None else [read_config_file(Path(config))]
     over.append(Layer(settings, ""))
-    if chosen is not None and resume is None:
+    if chosen is not None:
         everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
         layers.append(Layer(chosen(everything)))
     made = with_absolute_paths(configure(schema, *layers, *over))
