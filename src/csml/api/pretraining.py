@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from csml.api.data import data_setting, open_splits
+from csml.api.outcome import say_outcome, say_what_to_beat
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
@@ -80,7 +81,9 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
         if config.model.weights:
             _keep_start(session, config)
         _warn_about_neighbors(config)
+        say_what_to_beat(session.run, config, data, fabric)
         train(session, Pretraining(config, data, session.run, fabric), config, fabric)
+        say_outcome(session.run, config, data, fabric)
     return session.run.root
 
 

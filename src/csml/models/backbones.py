@@ -12,6 +12,8 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
+from csml.models import raw_pixels
+from csml.models.raw_pixels import RawPixels
 from csml.models.small_resnet import WIDTHS, SmallResNet
 from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs
 from csml.pixels import IMAGENET, Normalization
@@ -59,6 +61,8 @@ def build_backbone(name: str, small_images: bool = False) -> Backbone:
 
 def stage_outputs(net: Backbone, images: Tensor) -> StageOutputs:
     """Run the network: the map of each stage, and its feature."""
+    if isinstance(net, RawPixels):
+        return StageOutputs(dict.fromkeys(STAGES, net.picture(images)), net(images))
     if not isinstance(net, ResNet):
         maps, feature = timm_outputs(net, images)
         return StageOutputs(dict(zip(STAGES, maps, strict=True)), feature)
@@ -93,6 +97,8 @@ def feature_channels(net: Backbone) -> dict[int, int]:
 
 def normalization(net: Backbone) -> Normalization:
     """Mean and deviation by which the network expects its images to be normalised."""
+    if isinstance(net, RawPixels):
+        return raw_pixels.NORMALIZATION
     return IMAGENET if isinstance(net, ResNet) else timm_normalization(net)
 
 
@@ -131,7 +137,7 @@ def _pooled(outputs: StageOutputs, stages: tuple[int, ...]) -> dict[int, Tensor]
 def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
     """Run the network once to find out shapes; training mode and running statistics stay as they are."""
     modes = {module: module.training for module in net.modules()}
-    device = next(net.parameters()).device
+    device = next((values.device for values in net.parameters()), torch.device("cpu"))  # raw pixels have none
     with torch.no_grad():
         outputs = stage_outputs(net.eval(), torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
     for module, mode in modes.items():
