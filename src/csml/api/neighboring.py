@@ -18,7 +18,7 @@ from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
 from csml.evaluation.index import open_index
 from csml.files import cache_dir, cache_key
-from csml.runs.directory import directory_of
+from csml.runs.directory import RunDirectory, directory_of
 from csml.sheets.contact import sheet as draw_sheet
 from csml.weights import load_backbone
 
@@ -82,10 +82,8 @@ def neighbors(
 def _own_index(weights: str, data: str) -> Path:
     """In the run or beside the weight file; in the cache for weights that have no folder."""
     key = cache_key(data if data in NAMED else str(Path(data).resolve()))
-    return (
-        (cache_dir() / "index" / cache_key(weights) / key)
-        if names_weights(weights)
-        else directory_of(weights).index(key)
+    return (RunDirectory(cache_dir() / cache_key(weights)) if names_weights(weights) else directory_of(weights)).index(
+        key
     )
 
 
