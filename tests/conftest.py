@@ -39,7 +39,8 @@ SMALL_RUN = [
     "--preset", "demo", "--images.synthetic_train", "300", "--images.synthetic_val", "100", "--epochs", "3",
     "--batch_size", "64", "--contrast.queue_length", "128", "--neighbors.warmup_epochs", "1",
     "--neighbors.refresh_every", "1", "--neighbors.keep", "1", "--monitor.knn_every", "1",
-    "--monitor.tensorboard", "false", "--model.backbone", "nano", "--hardware.threads", "1",
+    "--monitor.tensorboard", "false", "--model.backbone", "nano", "--monitor.baselines", "false",
+    "--hardware.threads", "1",
 ]  # fmt: skip
 """A CsMl run of a few seconds in which neighbours are searched twice."""
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from csml.api.judging import judge_knn, write_result
+from csml.api.judging import write_result
 from csml.api.pretraining import pretrain_config, run_pretrain
 from csml.api.run import PathLike
 from csml.api.session import Options, device_for
@@ -17,11 +16,11 @@ from csml.api.settings import given, plain_config
 from csml.config import DemoConfig, KnnConfig, PretrainConfig
 from csml.console import show_log
 from csml.data.images import Images
-from csml.data.loading import center_batches, consecutive
 from csml.data.open import DataSplits, open_data
 from csml.errors import CsmlError
+from csml.evaluation.baselines import TITLES, baselines_of_run
 from csml.evaluation.features import extract_features
-from csml.evaluation.knn import knn_predict
+from csml.evaluation.knn import judge_knn
 from csml.extras import MissingExtra
 from csml.files import write_json
 from csml.reporting.report import report
@@ -29,12 +28,10 @@ from csml.runs.directory import RunDirectory, new_run
 from csml.runs.metrics import read_metrics
 from csml.search import top_k
 from csml.sheets.contact import neighbor_sheet
-from csml.training.build import build_method
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
 
-_KS = (20, 200)
 _METHODS = {"moco-v2": ("demo-moco-v2", "MoCo v2"), "csml": ("demo", "CsMl")}
 
 
@@ -76,13 +73,11 @@ def demo(*, config: PathLike | None = None, **settings: Any) -> DemoResult:
         raise CsmlError(f"data: the demo compares by labels, and {made.data} has none; use csml pretrain")
     root = new_run(made.out, "demo").root
     _introduce(data, configs["csml"])
-    rows = [
-        DemoRow("raw pixels", _pixel_accuracy(data.labeled, data.val)),
-        DemoRow("untrained network", _untrained_accuracy(configs["csml"], data)),
-    ]
+    beside = _baselines(data, configs["csml"])
+    rows = [DemoRow(TITLES[name], accuracy) for name, accuracy in beside["accuracy"].items()]
     for name, (_, title) in _METHODS.items():
         log.info("\n%s, %d epochs", title, configs[name].epochs)
-        rows.append(_trained(title, replace(configs[name], out=str(root / name)), data))
+        rows.append(_trained(title, replace(configs[name], out=str(root / name)), data, beside))
     write_json(root / "demo.json", [asdict(row) for row in rows])
     _draw_neighbors(root, data.train, configs["csml"])
     return DemoResult(rows, root, _report(root))
@@ -94,51 +89,34 @@ def demo_config(*, config: PathLike | None = None, **settings: Any) -> DemoConfi
 
 
 def _pretrain_config(preset: str, settings: DemoConfig) -> PretrainConfig:
-    return pretrain_config(settings.data, preset=preset, seed=settings.seed, **given(epochs=settings.epochs))
+    own: dict[str, Any] = {"monitor.baselines": False}  # the demo judges both runs, beside the same baselines
+    return pretrain_config(settings.data, preset=preset, seed=settings.seed, **own, **given(epochs=settings.epochs))
 
 
-def _trained(title: str, config: PretrainConfig, data: DataSplits) -> DemoRow:
+def _baselines(data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
+    assert data.labeled is not None and data.val is not None
+    found = baselines_of_run(config.model, None, data.labeled, data.val)
+    return found.by_knn(_knn_config(config), device_for(data.train, config))
+
+
+def _trained(title: str, config: PretrainConfig, data: DataSplits, beside: dict[str, Any]) -> DemoRow:
     started = time.monotonic()
     run = RunDirectory(run_pretrain(config, Options()))
     minutes = (time.monotonic() - started) / 60
     purities = [record.get("omega/purity") for record in read_metrics(run.metrics)]
     last = next((purity for purity in reversed(purities) if purity is not None), None)
-    judged = _judge(load_backbone(run.root), data, config)
+    judged = {**_judge(load_backbone(run.root), data, config), "baselines": beside}
     write_result(run.result("knn"), str(run.root), _knn_config(config), judged)
     return DemoRow(title, judged["accuracy"], minutes, last)
 
 
 def _knn_config(config: PretrainConfig) -> KnnConfig:
-    return KnnConfig(data=config.data, k=_KS, images=config.images, hardware=config.hardware)
+    return KnnConfig(data=config.data, images=config.images, hardware=config.hardware)
 
 
 def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
     assert data.labeled is not None and data.val is not None
-    return judge_knn(backbone, data.labeled, data.val, _knn_config(config))
-
-
-def _untrained_accuracy(config: PretrainConfig, data: DataSplits) -> dict[str, float]:
-    untrained = build_method(config, len(data.train)).query_encoder.backbone
-    accuracy: dict[str, float] = _judge(untrained, data, config)["accuracy"]
-    return accuracy
-
-
-def _pixel_accuracy(train: Images, val: Images) -> dict[str, float]:
-    """kNN on the pixels of centre crops, less their mean over the training images (which makes it stronger)."""
-
-    def pixels(images: Images) -> tuple[torch.Tensor, torch.Tensor]:
-        batches = list(center_batches(images, 32, 1.0, consecutive(images, 256), workers=0))
-        good = torch.cat([batch.good for batch in batches])
-        crops = torch.cat([batch.crops for batch in batches])[good]
-        return crops.float().flatten(1), torch.from_numpy(images.labels)[good]  # (N, 3·32·32), (N,)
-
-    (train_pixels, train_labels), (val_pixels, val_labels) = pixels(train), pixels(val)
-    mean = train_pixels.mean(0)
-    right = (
-        knn_predict(train_pixels - mean, train_labels, val_pixels - mean, min(k, len(train_labels))) == val_labels
-        for k in _KS
-    )
-    return {str(k): float(share.float().mean()) for k, share in zip(_KS, right, strict=True)}
+    return judge_knn(backbone, data.labeled, data.val, _knn_config(config), device_for(data.train, config))
 
 
 def _introduce(data: DataSplits, config: PretrainConfig) -> None:

@@ -58,6 +58,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+def test_variations_are_not_compared_with_baselines(finished: Path) -> None:
+    assert list(finished.rglob("knn.json")) and not list(finished.rglob("baselines.json"))
+    for file in (*finished.rglob("knn.json"), *finished.rglob("linear.json")):
+        assert "baselines" not in json.loads(file.read_text())
+
+
 def accuracies(out: Path) -> list[dict[str, float]]:
     runs = json.loads((out / "results.json").read_text())["runs"]
     return [{key: value for key, value in run.items() if key != "minutes"} for run in runs]

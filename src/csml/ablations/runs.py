@@ -21,6 +21,9 @@ from csml.runs.facts import read_facts
 from csml.runs.metrics import read_metrics
 from csml.runs.settings import OF_THE_MACHINE, inherited, refuse_others
 
+_ALONE = {"baselines": False}
+"""A variation is compared with the other variations; baselines would be computed anew for each."""
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -106,8 +109,9 @@ def planned(ablation: Ablation, data: str | None, folder: Path, shared: Path | N
             # What knn and linear will inherit from a run that may not exist yet.
             known = Layer(inherited(flatten(as_settings(config))), str(config.out))
             by_preset = preset_settings(variation.preset, "linear") if variation.preset else {}
-            knn = configure(KnnConfig, known, Layer(ablation.knn, "knn"))
-            linear = configure(LinearConfig, known, Layer(by_preset, "preset"), Layer(ablation.linear, "linear"))
+            alone = Layer(_ALONE)
+            knn = configure(KnnConfig, known, alone, Layer(ablation.knn, "knn"))
+            linear = configure(LinearConfig, known, alone, Layer(by_preset, "preset"), Layer(ablation.linear, "linear"))
             runs.append(PlannedRun(variation, seed, config, knn, linear, ablation.few_labels))
     return runs
 
@@ -131,7 +135,12 @@ def labels_alone(runs: Sequence[PlannedRun], few: FewLabels, folder: Path, share
 
 def run_config(variation: Variation, seed: int, data: str | None, folder: Path) -> PretrainConfig:
     """The settings of one run, checked."""
-    given = {**variation.settings, "seed": seed, "out": str(folder / _slug(variation.name) / f"seed-{seed}")}
+    given = {
+        **{f"monitor.{key}": value for key, value in _ALONE.items()},
+        **variation.settings,
+        "seed": seed,
+        "out": str(folder / _slug(variation.name) / f"seed-{seed}"),
+    }
     if data is not None:
         given["data"] = data
     try:

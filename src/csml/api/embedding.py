@@ -53,7 +53,8 @@ def embed(
     """Compute the pooled features of every image.
 
     Args:
-        weights: a run, its directory, or a weight file of csml or another trainer.
+        weights: a run, its directory, a weight file of csml or another trainer, or a name: lite0, timm:NAME, pixels,
+            random:NAME.
         data: a folder or images in memory; by default the data of the run.
         output: also write them to this .npy (with a .csv of paths beside it) or .parquet file.
         config: a YAML file of settings.

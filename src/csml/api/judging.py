@@ -2,23 +2,29 @@
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from lightning_fabric import Fabric
 
 from csml.api.data import data_setting, labeled_splits
 from csml.api.processes import in_processes
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
-from csml.config import KnnConfig, LinearConfig, as_settings, flatten, preset_settings
+from csml.config import PIXELS, KnnConfig, LinearConfig, as_settings, flatten, preset_settings
 from csml.console import show_log
 from csml.data.images import Images
 from csml.distributed.launch import join_world
-from csml.evaluation.features import extract_features
-from csml.evaluation.knn import knn_accuracy
+from csml.distributed.world import world_of
+from csml.evaluation.baselines import CHANCE, Baselines, baselines_of_weights
+from csml.evaluation.knn import judge_knn
+from csml.evaluation.verdict import shortfall
 from csml.files import read_json, write_json
-from csml.runs.directory import directory_of, probe_directory
-from csml.runs.settings import first_difference
+from csml.models.backbones import Backbone
+from csml.runs.directory import RunDirectory, probe_directory, result_file
+from csml.runs.settings import OF_THE_MACHINE, first_difference
 from csml.training.linear import LinearProbe, fit_probe
 from csml.weights import load_backbone, weights_digest
 
@@ -31,6 +37,8 @@ class KnnResult:
 
     accuracy: dict[int, float]
     """number of neighbours → accuracy"""
+    baselines: dict[str, dict[int, float]]
+    """the same for what the weights have to beat: chance, pixels, untrained, start"""
     trained_on: int
     tested: int
     failed: int
@@ -47,6 +55,8 @@ class LinearResult:
     """stage → accuracy"""
     top5: dict[int, float]
     per_class: dict[int, dict[str, float | None]]
+    baselines: dict[str, dict[int, float]]
+    """top-1 by stage of what the weights have to beat: chance and, where it is cheap, untrained and start"""
     path: Path
     """the result file"""
 
@@ -56,7 +66,8 @@ def knn(weights: "Run | PathLike", *, data: Any = None, config: PathLike | None 
     """Classify test images by the weighted vote of their nearest training images.
 
     Args:
-        weights: a run, its directory, or a weight file of csml or another trainer.
+        weights: a run, its directory, a weight file of csml or another trainer, or a name: lite0, timm:NAME, and to
+            compare with, pixels, random or random:NAME.
         data: labelled images; by default those of the run.
         config: a YAML file of settings.
         settings: any setting of `csml knn --help`.
@@ -75,34 +86,57 @@ def run_knn(weights: str, config: KnnConfig, in_memory: Any = None) -> KnnResult
     """Judge in this process, which may be one of several."""
     world = join_world(config.hardware)
     train, val = labeled_splits(world, config.data, config.images, in_memory)
-    result = judge_knn(load_backbone(weights), train, val, config)
+    result = judge_weights(weights, train, val, config, device_for(train, config))
+    warn_below(weights, result)
+    return result
+
+
+def judge_weights(
+    weights: str, train: Images, val: Images, config: KnnConfig, fabric: Fabric, quiet: bool = False
+) -> KnnResult:
+    """Judge weights by the nearest neighbours, beside what they have to beat, and write the result.
+
+    Args:
+        weights: a run, a weight file or a name.
+        train, val: labelled images that vote, and that are tested.
+        config: checked settings.
+        fabric: device, precision and processes.
+        quiet: do not log images that cannot be read.
+    """
+    result = judge_knn(load_backbone(weights), train, val, config, fabric, quiet=quiet)
+    if config.baselines:
+        found = baselines_of_weights(weights, train, val)
+        result["baselines"] = found.by_knn(config, fabric)
+        for note in found.notes:
+            log.info(note)
     path = result_path(weights, config.output, "knn")
-    if world.is_rank_zero:
+    if world_of(fabric).is_rank_zero:
         write_result(path, weights, config, result)
         log.info("written to %s", path)
-    accuracy = {int(k): share for k, share in result["accuracy"].items()}
-    return KnnResult(accuracy, result["trained_on"], result["tested"], result["failed"], path)
-
-
-def judge_knn(backbone: Any, train: Images, val: Images, config: KnnConfig) -> dict[str, Any]:
-    """Accuracy for each k; a k above the number of training images is cut to it."""
-    fabric = device_for(train, config)
-    backbone = backbone.to(fabric.device)
-    kept, test = (
-        extract_features(
-            backbone, images, config.images, fabric, (config.stage,), description=f"{name} features", only_mine=True
-        )
-        for name, images in (("training", train), ("test", val))
+    beside = result.get("baselines", {}).get("accuracy", {})
+    return KnnResult(
+        _by_number(result["accuracy"]),
+        {name: _by_number(shares) for name, shares in beside.items()},
+        result["trained_on"],
+        result["tested"],
+        result["failed"],
+        path,
     )
-    shares, trained_on, tested = knn_accuracy(kept, test, config.stage, config.k, config.temperature, fabric)
-    return {
-        "accuracy": {str(k): share for k, share in zip(config.k, shares, strict=True)},
-        "stage": config.stage,
-        "temperature": config.temperature,
-        "trained_on": trained_on,
-        "tested": tested,
-        "failed": len(train) + len(val) - trained_on - tested,
-    }
+
+
+def warn_below(weights: str, result: KnnResult) -> None:
+    """Say in one line if a baseline is better, by the first number of neighbours."""
+    k, accuracy = next(iter(result.accuracy.items()))
+    _warn(weights, f"{k}-NN", accuracy, {name: shares[k] for name, shares in result.baselines.items()})
+
+
+def _by_number(shares: dict[str, float]) -> dict[int, float]:
+    return {int(k): share for k, share in shares.items()}
+
+
+def _warn(weights: str, measure: str, accuracy: float, scores: dict[str, float]) -> None:
+    if line := shortfall(weights, measure, accuracy, scores):
+        log.warning(line)
 
 
 @show_log()
@@ -118,7 +152,8 @@ def linear(
     """Train a linear classifier on frozen features of each stage, and test it.
 
     Args:
-        weights: a run, its directory, or a weight file of csml or another trainer.
+        weights: a run, its directory, a weight file of csml or another trainer, or a name: lite0, timm:NAME, and to
+            compare with, pixels, random or random:NAME.
         data: labelled images; by default those of the run.
         preset: the preset of the pre-training, which knows the learning rate that suits its network.
         config: a YAML file of settings.
@@ -153,21 +188,55 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
     result = fit_probe(probe, resume)
     if world.is_rank_zero:
         write_result(path, weights, config, result)
-        log.info("written to %s", path)
+    if config.baselines:
+        scores = _linear_baselines(weights, train, val, config, fabric, path)
+        result["baselines"] = {"top1": scores}
+        last = str(max(config.stages))
+        top1 = {name: by_stage[last] for name, by_stage in scores.items()}
+        _warn(weights, "linear top-1", result["stages"][last]["top1"], top1)
+        if world.is_rank_zero:
+            write_result(path, weights, config, result)
+    log.info("written to %s", path)
     stages = {int(stage): scores for stage, scores in result["stages"].items()}
+    beside = result.get("baselines", {}).get("top1", {})
     return LinearResult(
         {stage: scores["top1"] for stage, scores in stages.items()},
         {stage: scores["top5"] for stage, scores in stages.items()},
         {stage: scores["per_class"] for stage, scores in stages.items()},
+        {name: _by_number(shares) for name, shares in beside.items()},
         path,
     )
 
 
+def _linear_baselines(
+    weights: str, train: Images, val: Images, config: LinearConfig, fabric: Fabric, path: Path
+) -> dict[str, dict[str, float]]:
+    """Baseline → stage → top-1: the largest class and, where features are computed once, networks by the same probe."""
+    found = baselines_of_weights(weights, train, val)
+    scores = {CHANCE: dict.fromkeys(map(str, config.stages), found.chance())}
+    if config.augment:
+        return scores
+    settings = [item for item in flatten(as_settings(config)).items() if not item[0].startswith(OF_THE_MACHINE)]
+    for name in found.references:
+        if name == PIXELS:  # they would need a learning rate of their own
+            continue
+        run = RunDirectory(probe_directory(path).root / name)
+        judge = partial(_top1, config, found, run, fabric)
+        scores[name] = found.score(name, ("linear", settings), judge, fabric)
+    return scores
+
+
+def _top1(
+    config: LinearConfig, found: Baselines, run: RunDirectory, fabric: Fabric, backbone: Backbone
+) -> dict[str, float]:
+    """Stage → top-1 of a baseline."""
+    stages = fit_probe(LinearProbe(config, backbone, found.train, found.val, run, fabric))["stages"]
+    return {stage: scores["top1"] for stage, scores in stages.items()}
+
+
 def result_path(weights: str, output: str | None, name: str) -> Path:
-    """`output`, else the result file of the run, else one beside the weight file."""
-    if output:
-        return Path(output).expanduser()
-    return directory_of(weights).result(name)
+    """`output`, else the result file of the run, else one beside the weight file or, of a name, in this folder."""
+    return Path(output).expanduser() if output else result_file(weights, name)
 
 
 def write_result(path: Path, weights: str, config: KnnConfig | LinearConfig, result: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from csml.api.images import open_all_images
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
-from csml.config import NAMED, NeighborsOfConfig
+from csml.config import NAMED, NeighborsOfConfig, names_weights
 from csml.console import show_log
 from csml.data.images import ListedImages
 from csml.distributed.launch import require_alone
@@ -17,8 +17,8 @@ from csml.distributed.world import World
 from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
 from csml.evaluation.index import open_index
-from csml.files import cache_key
-from csml.runs.directory import directory_of
+from csml.files import cache_dir, cache_key
+from csml.runs.directory import RunDirectory, directory_of
 from csml.sheets.contact import sheet as draw_sheet
 from csml.weights import load_backbone
 
@@ -43,7 +43,8 @@ def neighbors(
     """Find the images that are most similar to given ones. The index of the images is made once and kept.
 
     Args:
-        weights: a run, its directory, or a weight file of csml or another trainer.
+        weights: a run, its directory, a weight file of csml or another trainer, or a name: lite0, timm:NAME, pixels,
+            random:NAME.
         queries: one image file or several.
         data: the images to search; by default those of the run.
         config: a YAML file of settings.
@@ -63,8 +64,8 @@ def neighbors(
     images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
     fabric = device_for(images, made)
     backbone = backbone.to(fabric.device)
-    own = directory_of(root).index(cache_key(made.data if made.data in NAMED else str(Path(made.data).resolve())))
-    index = open_index(Path(made.index).expanduser() if made.index else own, backbone, images, made.images, fabric)
+    folder = Path(made.index).expanduser() if made.index else _own_index(str(root), made.data)
+    index = open_index(folder, backbone, images, made.images, fabric)
     found = extract_features(backbone, asked, made.images, fabric)
     if not found.good.all():
         raise CsmlError(f"{asked.name(int((~found.good).nonzero()[0]))} cannot be read")
@@ -76,6 +77,14 @@ def neighbors(
         asked.name(query): [Neighbor(images.name(id), value) for id, value in zip(row, values, strict=True)]
         for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))
     }
+
+
+def _own_index(weights: str, data: str) -> Path:
+    """In the run or beside the weight file; in the cache for weights that have no folder."""
+    key = cache_key(data if data in NAMED else str(Path(data).resolve()))
+    return (RunDirectory(cache_dir() / cache_key(weights)) if names_weights(weights) else directory_of(weights)).index(
+        key
+    )
 
 
 def neighbors_config(

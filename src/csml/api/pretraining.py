@@ -8,6 +8,7 @@ from typing import Any
 
 from csml.api.choosing import choose, explain, is_automatic
 from csml.api.data import data_setting, open_splits
+from csml.api.outcome import say_outcome, say_what_to_beat
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
@@ -107,9 +108,11 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
         if config.model.weights:
             _keep_start(session, config)
         _warn_about_neighbors(config)
+        say_what_to_beat(session.run, config, data, fabric)
         task = Pretraining(config, data, session.run, fabric)
         train(session, task, config, fabric)
         task.keep_best()
+        say_outcome(session.run, config, data, fabric)
     return session.run.root
 
 

@@ -10,7 +10,10 @@ from csml.cli.options import Options, Parsed, Positional
 from csml.config import DETECT_PRESETS, PRESETS
 from csml.console import is_rank_zero
 
-_WEIGHTS = Positional("weights", "A run directory or a weight file, of csml or another trainer.")
+_WEIGHTS = Positional("weights", "A run directory or a weight file, of csml or another trainer; or lite0, timm:NAME.")
+_JUDGED = Positional(
+    "weights", f"{_WEIGHTS.help} To compare with: pixels (32×32), random (an untrained resnet18), random:NAME."
+)
 _START = Positional(_WEIGHTS.name, _WEIGHTS.help, required=False)
 """Not needed to resume a run, which knows its weights."""
 
@@ -151,7 +154,7 @@ _ALL = (
         "Write the features of every image of a folder to a file.",
         settings.EmbedConfig,
         "csml.api.embedding",
-        positional=(_WEIGHTS,),
+        positional=(_JUDGED,),
         keywords={"output": "features.npy"},
     ),
     Command(
@@ -160,7 +163,7 @@ _ALL = (
         "Find the images of a folder that are most similar to given ones. The index is made once and kept.",
         settings.NeighborsOfConfig,
         "csml.api.neighboring",
-        positional=(_WEIGHTS, Positional("queries", "Image files.", many=True)),
+        positional=(_JUDGED, Positional("queries", "Image files.", many=True)),
     ),
     Command(
         "pack",
@@ -184,7 +187,7 @@ _ALL = (
         "Classify test images by the weighted vote of their nearest training images.",
         settings.KnnConfig,
         "csml.api.judging",
-        positional=(_WEIGHTS,),
+        positional=(_JUDGED,),
     ),
     Command(
         "linear",
@@ -192,7 +195,7 @@ _ALL = (
         "Train a linear classifier on frozen features and test it.",
         settings.LinearConfig,
         "csml.api.judging",
-        positional=(_WEIGHTS,),
+        positional=(_JUDGED,),
         presets=PRESETS,
         flags={"resume": "Continue where an interrupted command stopped."},
     ),

@@ -60,11 +60,27 @@ def detect(run: "Run") -> None:
 def knn(result: "KnnResult") -> None:
     for k, accuracy in result.accuracy.items():
         print(f"{k}-NN  {accuracy:.1%}")
+    _to_beat(result.baselines, {k: f"{k}-NN" for k in result.accuracy})
 
 
 def linear(result: "LinearResult") -> None:
     for stage, top1 in result.top1.items():
         print(f"stage {stage}  top-1 {top1:.1%}  top-5 {result.top5[stage]:.1%}")
+    _to_beat(result.baselines, {stage: f"stage {stage}, top-1" for stage in result.top1})
+
+
+def _to_beat(baselines: dict[str, dict[int, float]], columns: dict[int, str]) -> None:
+    """A table of what the weights have to beat."""
+    if not baselines:
+        return
+    from csml.evaluation.baselines import TITLES
+
+    table = Table("to beat")
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
+    for name, shares in baselines.items():
+        table.add_row(TITLES[name], *(f"{shares[column]:.1%}" for column in columns))
+    Console(highlight=False).print(table)
 
 
 def neighbors(found: "dict[str, list[Neighbor]]") -> None:

@@ -14,7 +14,7 @@ from csml.config.commands import (
     SearchingConfig,
     TablesConfig,
 )
-from csml.config.detection import RANDOM, DetectConfig, DetectorConfig, DetectScheduleConfig, ScenesConfig
+from csml.config.detection import DetectConfig, DetectorConfig, DetectScheduleConfig, ScenesConfig
 from csml.config.fields import Settings, check
 from csml.config.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from csml.config.frameworks.base import FrameworkConfig
@@ -26,12 +26,15 @@ from csml.config.layers import COMMAND_LINE, Layer, as_settings, configure, fiel
 from csml.config.network import (
     BACKBONES,
     PACKAGED,
+    PIXELS,
+    RANDOM,
     SMALL,
     STAGES,
     TIMM,
     TORCHVISION,
     BackboneConfig,
     ModelConfig,
+    is_unlearnt,
     names_weights,
 )
 from csml.config.optimizer import OptimizerConfig
@@ -69,6 +72,7 @@ __all__ = [
     "FRAMEWORKS",
     "NAMED",
     "PACKAGED",
+    "PIXELS",
     "PRESETS",
     "RANDOM",
     "SECTIONS",
@@ -125,6 +129,7 @@ __all__ = [
     "detect_preset",
     "field_keys",
     "flatten",
+    "is_unlearnt",
     "lay_over",
     "load_yaml",
     "names_weights",

@@ -42,7 +42,8 @@ class NeighborsOfConfig(SearchingConfig):
     sheet: str | None = None
     """An image file to draw: each image with its neighbours next to it."""
     index: str | None = None
-    """Folder of the saved index; by default inside the run directory, or next to the weight file."""
+    """Folder of the saved index; by default inside the run directory, next to the weight file, or in csml's cache for
+    weights by name."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,6 @@ from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_LR
 from csml.config.run import MAX_BATCH, RunConfig
 
-RANDOM = "random"
-"""Instead of weights: a randomly initialised backbone."""
-
 _MAX_ITERATIONS = 10**9
 
 

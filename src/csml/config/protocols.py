@@ -21,8 +21,11 @@ class KnnConfig(Settings):
     """Temperature of the vote: a neighbour has the weight exp(cosine / temperature)."""
     stage: int = bounded(4, low=STAGES[0], high=STAGES[-1])
     """Stage whose pooled features are compared."""
+    baselines: bool = True
+    """Also judge what the weights have to beat: largest class, raw pixels, untrained network, starting weights. They
+    are kept in RUN/baselines.json; of more than 20,000 images a fixed sample is used."""
     output: str | None = None
-    """Result file; by default RUN/knn.json, or knn.json next to a weight file."""
+    """Result file; by default RUN/knn.json, knn.json next to a weight file, or ./knn-NAME.json for weights by name."""
     images: ImagesConfig = ImagesConfig()
     hardware: HardwareConfig = HardwareConfig()
 
@@ -54,8 +57,12 @@ class LinearConfig(Settings):
     """Share of the image area that a random crop keeps."""
     seed: int = bounded(0, low=0, limit=SEEDS - 1)
     """Random seed of the initial classifiers and of the crops."""
+    baselines: bool = True
+    """Also judge what the weights have to beat: the largest class and, where augment is off, an untrained network and
+    the starting weights in the same way. `csml knn` compares with raw pixels too."""
     output: str | None = None
-    """Result file; by default RUN/linear.json, or linear.json next to a weight file."""
+    """Result file; by default RUN/linear.json, linear.json next to a weight file, or ./linear-NAME.json for weights by
+    name."""
     images: ImagesConfig = ImagesConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     monitor: MonitorConfig = MonitorConfig()

@@ -40,6 +40,9 @@ class OnlineTestConfig(MonitorConfig):
 
     knn_every: int = bounded(5, low=0, limit=MAX_EPOCHS)
     """Epochs between two tests of the 20-NN accuracy, if the data has labels. 0: never."""
+    baselines: bool = True
+    """If the data has labels: say before the training which kNN accuracy is to be beaten (largest class, raw pixels,
+    untrained network, starting weights), and judge the finished run beside it, as `csml knn` does."""
 
 
 @dataclass(frozen=True)

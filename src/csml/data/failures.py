@@ -17,20 +17,25 @@ class Failures:
         images: the data set.
         tolerated: share of the images that may fail.
         option: the option that raises this share, for the message.
+        quiet: do not log them, because another pass over the images does.
     """
 
-    def __init__(self, images: Images, tolerated: float, option: str = "--images.max_failed") -> None:
+    def __init__(
+        self, images: Images, tolerated: float, option: str = "--images.max_failed", quiet: bool = False
+    ) -> None:
         self.images = images
         self.tolerated = tolerated
         self.ids: set[int] = set()
         self.option = option
+        self.quiet = quiet
 
     def add(self, ids: Iterable[int]) -> None:
         """Log each new id with the reason; raise a CsmlError if there are too many."""
         for id in ids:
             if id not in self.ids:
                 self.ids.add(id)
-                log.warning("skipped, cannot be read: %s (%s)", self.images.name(id), self._reason(id))
+                if not self.quiet:
+                    log.warning("skipped, cannot be read: %s (%s)", self.images.name(id), self._reason(id))
         if len(self.ids) > self.tolerated * len(self.images):
             raise CsmlError(
                 f"{len(self.ids)} of {len(self.images)} images cannot be read: {self.images.name(max(self.ids))}; "

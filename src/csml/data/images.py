@@ -236,3 +236,8 @@ def source_of(images: Images) -> Images:
     while isinstance(images, Subset):
         images = images.images
     return images
+
+
+def source_ids(images: Images) -> np.ndarray:
+    """The ids `(N,)` that images have in the data set they were taken from."""
+    return source_ids(images.images)[images.ids] if isinstance(images, Subset) else np.arange(len(images))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from csml.config import ImagesConfig
 from csml.data.failures import Failures
-from csml.data.images import FolderImages, Images
+from csml.data.images import FolderImages, Images, source_ids, source_of
 from csml.errors import CsmlError
 from csml.evaluation.features import feature_batches
 from csml.files import atomic_write, cache_key
@@ -51,7 +51,7 @@ class SearchIndex:
 
 def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric) -> SearchIndex:
     """Open the index in `folder`. Make and save it first if it is missing, or was made of other weights or images."""
-    key = cache_key(weights_key(backbone), _state(images), config.size, config.eval_crop)
+    key = cache_key(weights_key(backbone), content_key(images), config.size, config.eval_crop)
     file = folder / f"features-{key}.npy"
     features = _read(file, len(images))
     if features is None:
@@ -95,10 +95,11 @@ def _remove_old(file: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _state(images: Images) -> str:
+def content_key(images: Images) -> str:
     """A key that changes when an image changes, even if all file names stay the same."""
-    if not isinstance(images, FolderImages):
+    source = source_of(images)
+    if not isinstance(source, FolderImages):
         return images.fingerprint()
-    stats = [images.path(id).stat() for id in range(len(images))]
+    stats = [source.path(id).stat() for id in source_ids(images).tolist()]
     times = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats], np.int64)
-    return cache_key(str(images.index.root), images.fingerprint(), times.tobytes())
+    return cache_key(str(source.index.root), images.fingerprint(), times.tobytes())

@@ -1,13 +1,19 @@
 """Weighted nearest-neighbour classification (docs/method.md#evaluation)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from csml.distributed.world import world_of
-from csml.evaluation.features import Features
+from csml.config import KnnConfig
+from csml.data.failures import Failures
+from csml.data.images import Images
+from csml.distributed.world import World, world_of
+from csml.evaluation.features import Features, extract_features
+from csml.models.backbones import Backbone
+from csml.models.raw_pixels import RawPixels
 from csml.search.across import search_across
 from csml.search.nearest_neighbors import nearest
 
@@ -44,6 +50,64 @@ def tally(indices: Tensor, similarities: Tensor, labels: Tensor, classes: int, t
     voters = labels[indices]  # (Q, k)
     weights = weights * (voters >= 0)
     return weights.new_zeros(len(indices), classes).scatter_add_(1, voters.clamp(min=0), weights)
+
+
+def judge_knn(
+    backbone: Backbone,
+    train: Images,
+    val: Images,
+    config: KnnConfig,
+    fabric: Fabric,
+    what: str = "",
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Extract features and classify the test images; a k above the number of training images is cut to it.
+
+    Args:
+        backbone: the network.
+        train, val: labelled images that vote, and that are tested.
+        config: numbers of neighbours, stage, temperature, size of the images.
+        fabric: device, precision and processes.
+        what: a name of the representation for progress bars.
+        quiet: do not log images that cannot be read.
+
+    Returns:
+        The content of knn.json: `accuracy` by number of neighbours, and how many images were used.
+    """
+    backbone = backbone.to(fabric.device)
+    kept, test = (
+        extract_features(
+            backbone,
+            images,
+            config.images,
+            fabric,
+            (config.stage,),
+            description=f"{name} features{what and f', {what}'}",
+            failures=Failures(images, config.images.max_failed, quiet=quiet),
+            only_mine=True,
+        )
+        for name, images in (("training", train), ("test", val))
+    )
+    if isinstance(backbone, RawPixels):
+        kept, test = less_mean(kept, test, config.stage, world_of(fabric))
+    shares, trained_on, tested = knn_accuracy(kept, test, config.stage, config.k, config.temperature, fabric)
+    return {
+        "accuracy": {str(k): share for k, share in zip(config.k, shares, strict=True)},
+        "stage": config.stage,
+        "temperature": config.temperature,
+        "trained_on": trained_on,
+        "tested": tested,
+        "failed": len(train) + len(val) - trained_on - tested,
+    }
+
+
+def less_mean(train: Features, test: Features, stage: int, world: World) -> tuple[Features, Features]:
+    """Both less the mean of the training features over all processes. Raw pixels are a stronger baseline this way."""
+    rows, _ = train.readable(stage)
+    count = sum(world.all_gather_object(len(rows)))
+    mean = world.all_reduce_sum(rows.double().sum(dim=0)) / max(1, count)  # (C,)
+    moved = (own._replace(by_stage={stage: own.by_stage[stage] - mean.float()}) for own in (train, test))
+    return next(moved), next(moved)
 
 
 def knn_accuracy(

@@ -14,6 +14,8 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
+from csml.models import raw_pixels
+from csml.models.raw_pixels import RawPixels
 from csml.models.small_resnet import WIDTHS, SmallResNet
 from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs, timm_strides
 from csml.pixels import IMAGENET, Normalization
@@ -61,6 +63,8 @@ def build_backbone(name: str, small_images: bool = False) -> Backbone:
 
 def stage_outputs(net: Backbone, images: Tensor) -> StageOutputs:
     """Run the network: the map of each stage, and its feature."""
+    if isinstance(net, RawPixels):
+        return StageOutputs(dict.fromkeys(STAGES, net.picture(images)), net(images))
     if not isinstance(net, ResNet):
         maps, feature = timm_outputs(net, images)
         return StageOutputs(dict(zip(STAGES, maps, strict=True)), feature)
@@ -97,6 +101,8 @@ def feature_channels(net: Backbone) -> dict[int, int]:
 
 def normalization(net: Backbone) -> Normalization:
     """Mean and deviation by which the network expects its images to be normalised."""
+    if isinstance(net, RawPixels):
+        return raw_pixels.NORMALIZATION
     return IMAGENET if isinstance(net, ResNet) else timm_normalization(net)
 
 
@@ -141,7 +147,7 @@ def _pooled(outputs: StageOutputs, stages: tuple[int, ...]) -> dict[int, Tensor]
 
 def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
     """Run the network once to find out shapes; training mode and running statistics stay as they are."""
-    device = next(net.parameters()).device
+    device = next((values.device for values in net.parameters()), torch.device("cpu"))  # raw pixels have none
     with torch.no_grad(), in_eval_mode(net):
         return stage_outputs(net, torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
 

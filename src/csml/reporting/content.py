@@ -10,6 +10,7 @@ from PIL import Image
 from csml.config import Layer, PretrainConfig, configure
 from csml.data.open import open_data
 from csml.errors import CsmlError
+from csml.reporting.baselines import baseline_rows, shortfalls
 from csml.reporting.charts import Chart, Series
 from csml.reporting.gallery import Tile, evolution, has_neighbors, nearest_of_tests, one_per_class, tile
 from csml.reporting.pictures import Sheets, data_url, thumbnail_sheets
@@ -71,6 +72,7 @@ class Content:
     runs: list[FinishedRun]
     tasks: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    baselines: list[dict[str, Any]] = field(default_factory=list)
     scores: list[Chart] = field(default_factory=list)
     curves: list[Chart] = field(default_factory=list)
     collections: list[Collection] = field(default_factory=list)
@@ -103,6 +105,7 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
     """Gather the content of a report; a run with a backbone shows up to `points` images and `tests` test images."""
     content = Content(runs)
     content.tasks, content.rows = summary(runs)
+    content.baselines, content.notes = baseline_rows(runs), shortfalls(runs)
     content.scores = [chart for chart in (overview(runs), by_stage(runs)) if chart is not None]
     content.curves = training_curves(runs)
     shown = _shown(content, [run for run in runs if can_be_seen(run)])

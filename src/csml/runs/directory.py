@@ -17,6 +17,7 @@ RUN/
   repairs.csv                problems in the annotations of a detector
   detections.json, detections.png
   knn.json, linear.json, supervised.json, finetune.json, mine.json, detect.json   results
+  baselines.json             what the results have to beat: raw pixels, untrained network, starting weights
   linear/                    run directory of a linear probe
   few-labels/FRACTION/VERB/  run directories of an ablation
   index/KEY/                 search index of `csml neighbors`
@@ -36,7 +37,7 @@ from typing import Any
 
 import yaml
 
-from csml.config import as_settings
+from csml.config import as_settings, names_weights
 from csml.errors import CsmlError
 from csml.files import atomic_write
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
@@ -179,6 +180,11 @@ class RunDirectory:
     # Verbs that use a finished run.
 
     @property
+    def baselines(self) -> Path:
+        """What results are compared with, computed once."""
+        return self.root / "baselines.json"
+
+    @property
     def linear(self) -> "RunDirectory":
         """The run directory of a linear probe."""
         return probe_directory(self.result("linear"))
@@ -214,6 +220,13 @@ class RunDirectory:
 def probe_directory(result: Path) -> RunDirectory:
     """The run directory of a linear probe, beside its result file: RUN/linear.json → RUN/linear/."""
     return RunDirectory(result.with_suffix(""), outer=result.parent)
+
+
+def result_file(weights: str, name: str) -> Path:
+    """The result file of a verb that judges weights: in their run, beside their file, or ./knn-NAME.json of a name."""
+    if names_weights(weights):
+        return Path(f"{name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', weights)}.json")
+    return directory_of(weights).result(name)
 
 
 def directory_of(weights: str | Path) -> RunDirectory:

@@ -5,12 +5,14 @@ from typing import Any
 
 import yaml
 
-from csml.config import as_settings, flatten
+from csml.config import as_settings, flatten, names_weights
 from csml.errors import CsmlError
 from csml.runs.directory import RunDirectory
 
-OF_THE_MACHINE = ("out", "output", "images.workers", "scenes.workers", "hardware.", "checkpoint.", "monitor.")
-"""Prefixes of the keys that change the result of a run by rounding at most."""
+OF_THE_MACHINE = (
+    "out", "output", "images.workers", "scenes.workers", "hardware.", "checkpoint.", "monitor.", "baselines",
+)  # fmt: skip
+"""Prefixes of the keys that change the result of a run by rounding at most, or stand beside it."""
 _INHERITED = ("data", "images.", "hardware.")
 _OWN = ("hardware.devices", "hardware.accumulate")
 """Not inherited: a run made on eight GPUs may be used on a laptop."""
@@ -52,7 +54,7 @@ def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
     """Settings to inherit from weights: data, images, hardware and the keys `more` of a run directory, or the image
     size that a weight file of csml records."""
     weights = weights.expanduser()
-    if RunDirectory(weights).config.exists():
+    if not names_weights(str(weights)) and RunDirectory(weights).config.exists():
         return inherited(read_settings(weights), more)
     from csml.weights import weight_facts  # imports torch, which takes seconds; most callers have a run directory
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from csml.config import (
     BACKBONES,
+    PIXELS,
     SMALL,
     TIMM,
     BackboneConfig,
@@ -22,6 +23,7 @@ from csml.config import (
 )
 from csml.errors import CsmlError, reason, some
 from csml.files import atomic_write, checksum
+from csml.models import raw_pixels
 from csml.models.backbones import Backbone, build_backbone, normalization
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
@@ -49,7 +51,8 @@ def load_backbone(path: str | Path) -> Backbone:
     Args:
         path: a run directory, its backbone.safetensors, or a checkpoint of another trainer (.pth, .pt, .ckpt,
             .safetensors), whose architecture is recognised from the shapes of its weights; `timm:NAME`, which timm
-            downloads; or `lite0`, the weights of an installed package.
+            downloads; `lite0`, the weights of an installed package; or, to compare with, `random:NAME`, an untrained
+            network (`random`: a ResNet-18), and `pixels`, the picture at 32×32 pixels.
 
     Returns:
         torchvision's network with torchvision's names and the identity as `fc`, or timm's network without classifier.
@@ -148,6 +151,8 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
     Empty for weights that csml did not write.
     """
+    if str(path) == PIXELS:
+        return {"size": raw_pixels.SIDE, "eval_crop": 1.0}
     if names_weights(str(path)):
         return {}
     file = _file(path, BACKBONE)
@@ -163,11 +168,10 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
 def weights_digest(path: str | Path) -> str:
     """A hash of the weights, to recognise results that belong to others."""
-    if names_weights(str(path)) and path not in PACKAGES:
-        return str(path)
-    if names_weights(str(path)):
-        return checksum(package_file(str(path)))[:20]
-    return checksum(_file(path, BACKBONE))[:20]
+    name = str(path)
+    if name in PACKAGES:
+        return checksum(package_file(name))[:20]
+    return name if names_weights(name) else checksum(_file(path, BACKBONE))[:20]
 
 
 def _facts(backbone: Backbone, model: BackboneConfig, images: ImagesConfig) -> dict[str, Any]:

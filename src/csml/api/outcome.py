@@ -1,0 +1,46 @@
+"""Pre-training beside its baselines: what is to be beaten, said before it, and how far it got, said after it."""
+
+import logging
+
+from lightning_fabric import Fabric
+
+from csml.api.judging import is_judged, judge_weights, warn_below
+from csml.config import KnnConfig, PretrainConfig
+from csml.data.open import DataSplits
+from csml.distributed.world import world_of
+from csml.evaluation.baselines import baselines_of_run
+from csml.evaluation.verdict import in_words
+from csml.runs.directory import RunDirectory
+
+log = logging.getLogger("csml")
+
+
+def say_what_to_beat(run: RunDirectory, config: PretrainConfig, data: DataSplits, fabric: Fabric) -> None:
+    """Judge the baselines, the starting weights among them, before the training; nothing without labels."""
+    if not config.monitor.baselines or data.labeled is None or data.val is None:
+        return
+    found, knn = baselines_of_run(config.model, run, data.labeled, data.val), _knn(config)
+    scores = found.by_knn(knn, fabric)["accuracy"]
+    for note in found.notes:
+        log.info(note)
+    k = str(knn.k[0])
+    log.info("to beat, %s-NN: %s", k, in_words({name: by_k[k] for name, by_k in scores.items()}))
+
+
+def say_outcome(run: RunDirectory, config: PretrainConfig, data: DataSplits, fabric: Fabric) -> None:
+    """Judge the finished run beside its baselines, as `csml knn` does; nothing without labels, or if it is judged."""
+    if not config.monitor.baselines or data.labeled is None or data.val is None:
+        return
+    knn, root = _knn(config), str(run.root)
+    if world_of(fabric).broadcast(lambda: is_judged(run.result("knn"), root, knn)):
+        return
+    result = judge_weights(root, data.labeled, data.val, knn, fabric, quiet=True)
+    k = knn.k[0]
+    beside = in_words({name: by_k[k] for name, by_k in result.baselines.items()})
+    log.info("%d-NN of the run: %.1f%% (%s)", k, 100 * result.accuracy[k], beside)
+    warn_below(root, result)
+
+
+def _knn(config: PretrainConfig) -> KnnConfig:
+    """The settings of `csml knn RUN`."""
+    return KnnConfig(data=config.data, images=config.images, hardware=config.hardware)

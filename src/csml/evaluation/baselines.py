@@ -1,0 +1,144 @@
+"""What a representation has to beat: the largest class, raw pixels, an untrained network, the starting weights."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from lightning_fabric import Fabric
+
+from csml.config import PIXELS, STAGES, BackboneConfig, KnnConfig, is_unlearnt, names_weights
+from csml.data.images import Images, Subset
+from csml.distributed.world import world_of
+from csml.errors import CsmlError
+from csml.evaluation.index import content_key
+from csml.evaluation.knn import judge_knn
+from csml.files import cache_key, read_json, write_json
+from csml.models.backbones import Backbone
+from csml.models.raw_pixels import SIDE, RawPixels
+from csml.runs.directory import RunDirectory, directory_of
+from csml.weights import load_backbone, network_of, weights_digest
+from csml.weights.named import untrained
+
+MOST_IMAGES = 20_000
+"""Of more training or test images, baselines are judged on a fixed sample."""
+CHANCE, UNTRAINED, START = "chance", "untrained", "start"
+TITLES = {CHANCE: "largest class", PIXELS: "raw pixels", UNTRAINED: "untrained network", START: "starting weights"}
+"""Names for people."""
+
+
+class Reference(NamedTuple):
+    """A representation to compare with."""
+
+    digest: str
+    """changes when the representation does"""
+    load: Callable[[], Backbone]
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """The representations that some weights are compared with, on some labelled images.
+
+    Args:
+        references: by name, one of `TITLES`.
+        run: the run directory that keeps the scores; None: they are computed whenever they are asked for.
+        train, val: labelled images; of many, a fixed sample.
+        notes: says so, for the log.
+    """
+
+    references: dict[str, Reference]
+    run: RunDirectory | None
+    train: Images
+    val: Images
+    notes: tuple[str, ...]
+
+    def chance(self) -> float:
+        """Accuracy of always answering the largest class of the training images."""
+        largest = np.bincount(self.train.labels[self.train.labels >= 0]).argmax()
+        return float((self.val.labels == largest).mean())
+
+    def by_knn(self, config: KnnConfig, fabric: Fabric) -> dict[str, Any]:
+        """As it stands in knn.json: `accuracy`, baseline → number of neighbours → share, and the numbers of images."""
+        scores = {CHANCE: dict.fromkeys(map(str, config.k), self.chance())}
+        scores |= {name: self._knn_of(name, config, fabric) for name in self.references}
+        return {"accuracy": scores, "trained_on": len(self.train), "tested": len(self.val)}
+
+    def _knn_of(self, name: str, config: KnnConfig, fabric: Fabric) -> dict[str, float]:
+        own = _for_pixels(config) if name == PIXELS else config
+
+        def judge(backbone: Backbone) -> dict[str, float]:
+            judged = judge_knn(backbone, self.train, self.val, own, fabric, TITLES[name], quiet=True)
+            return dict(judged["accuracy"])
+
+        settings = ("knn", own.images.size, own.images.eval_crop, own.k, own.stage, own.temperature)
+        return dict(self.score(name, settings, judge, fabric))
+
+    def score(self, name: str, settings: object, judge: Callable[[Backbone], Any], fabric: Fabric) -> Any:
+        """What `judge` says of a reference: from RUN/baselines.json where it stands there for the same weights, images
+        and settings. Every process of the run calls it."""
+        reference = self.references[name]
+        if self.run is None:
+            return judge(reference.load())
+        world, file = world_of(fabric), self.run.baselines
+        key = cache_key(name, reference.digest, settings, content_key(self.train), content_key(self.val))
+        if (known := world.broadcast(lambda: _read(file).get(key))) is not None:
+            return known
+        value = judge(reference.load())
+        if world.is_rank_zero:
+            with contextlib.suppress(OSError):  # a run that cannot be written to can be judged all the same
+                write_json(file, {**_read(file), key: value})
+        return value
+
+
+def baselines_of_weights(weights: str, train: Images, val: Images) -> Baselines:
+    """What weights have to beat."""
+    if is_unlearnt(weights):
+        references = {} if weights == PIXELS else {PIXELS: Reference(PIXELS, RawPixels)}
+        return _baselines(references, None, train, val)
+    run = None if names_weights(weights) else directory_of(weights)
+    return baselines_of_run(network_of(weights), run if run and run.config.exists() else None, train, val)
+
+
+def baselines_of_run(network: BackboneConfig, run: RunDirectory | None, train: Images, val: Images) -> Baselines:
+    """What a run with this network has to beat, before or after its training."""
+    plain = BackboneConfig(network.backbone, network.small_images)
+    references = {
+        PIXELS: Reference(PIXELS, RawPixels),
+        UNTRAINED: Reference(repr(plain), partial(untrained, plain)),
+    }
+    if run is not None and run.start.exists():
+        references[START] = Reference(weights_digest(run.start), partial(load_backbone, run.start))
+    return _baselines(references, run, train, val)
+
+
+def _baselines(references: dict[str, Reference], run: RunDirectory | None, train: Images, val: Images) -> Baselines:
+    sets = {"training": train, "test": val}
+    notes = (
+        f"baselines are judged on a fixed sample of {MOST_IMAGES:,} of the {len(images):,} {kind} images"
+        for kind, images in sets.items()
+        if len(images) > MOST_IMAGES
+    )
+    return Baselines(references, run, _spread(train), _spread(val), tuple(notes))
+
+
+def _for_pixels(config: KnnConfig) -> KnnConfig:
+    return replace(config, stage=STAGES[-1], images=replace(config.images, size=SIDE, eval_crop=1.0))
+
+
+def _spread(images: Images) -> Images:
+    """At most MOST_IMAGES of them, evenly over the ids, and so over classes that stand one after the other."""
+    if len(images) <= MOST_IMAGES:
+        return images
+    return Subset(images, np.linspace(0, len(images) - 1, MOST_IMAGES).astype(np.int64))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What was kept; nothing if the file is missing or damaged, because it can be computed again."""
+    try:
+        found = read_json(file)
+    except CsmlError:
+        return {}
+    return found if isinstance(found, dict) else {}
