@@ -31,6 +31,7 @@ from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run import (
     CheckpointConfig,
     HardwareConfig,
+    LabelTestConfig,
     MonitorConfig,
     OnlineTestConfig,
     RunConfig,
@@ -73,6 +74,7 @@ __all__ = [
     "HardwareConfig",
     "ImagesConfig",
     "KnnConfig",
+    "LabelTestConfig",
     "Layer",
     "LinearConfig",
     "MineConfig",
