@@ -54,6 +54,7 @@ from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run import (
     CheckpointConfig,
     HardwareConfig,
+    LabelTestConfig,
     MonitorConfig,
     OnlineTestConfig,
     RunConfig,
@@ -100,6 +101,7 @@ __all__ = [
     "HardwareConfig",
     "ImagesConfig",
     "KnnConfig",
+    "LabelTestConfig",
     "Layer",
     "LinearConfig",
     "MineConfig",

@@ -13,6 +13,8 @@ RUN/
   backbone.safetensors       the network without its heads, rewritten each epoch
   classifier.safetensors, best.safetensors, detector.safetensors
   labels.csv, tests.csv      labelled images of a classifier: to learn from, to test on
+  trust.safetensors          how far a calibrated classifier can be trusted
+  folds/HOW-1/, …            run directories of `csml finetune` while it cross-validates
   round-1/, round-2/, …      a run directory per round of mining, with pseudo_labels.csv and mined.json
   repairs.csv                problems in the annotations of a detector
   detections.json, detections.png
@@ -144,6 +146,24 @@ class RunDirectory:
     def tests(self) -> Path:
         """Images to test on and their labels."""
         return self.root / "tests.csv"
+
+    @property
+    def trust(self) -> Path:
+        """How far a calibrated classifier can be trusted."""
+        return self.root / "trust.safetensors"
+
+    def fold(self, how: str, number: int) -> "RunDirectory":
+        """The run directory of a way to train, on the labels outside of a fold, from 1."""
+        return RunDirectory(self.folds / f"{how}-{number}", outer=self.root)
+
+    @property
+    def folds(self) -> Path:
+        return self.root / "folds"
+
+    @property
+    def scores(self) -> Path:
+        """Scores for the labels of a fold, `(held out, classes)`."""
+        return self.root / "scores.npy"
 
     @property
     def pseudo_labels(self) -> Path:

@@ -42,7 +42,8 @@ def save_classifier(
     path: Path, classifier: Classifier, model: BackboneConfig, images: ImagesConfig, classes: tuple[str, ...]
 ) -> None:
     """Write a classifier, with metadata about its input and its class names."""
-    _save(path, classifier, {**_facts(classifier.backbone, model, images), "classes": classes})
+    facts = {**_facts(classifier.backbone, model, images), "classes": classes}
+    _save(path, classifier, facts | {"unit": True} if classifier.unit else facts)
 
 
 def load_backbone(path: str | Path) -> Backbone:
@@ -102,7 +103,8 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
     facts = weight_facts(file)
     if "classes" not in facts:
         raise CsmlError(f"{path} is not a classifier; give a run of csml finetune, mine or supervised")
-    classifier = Classifier(build_backbone(facts["backbone"], facts["small_images"]), len(facts["classes"]))
+    net = build_backbone(facts["backbone"], facts["small_images"])
+    classifier = Classifier(net, len(facts["classes"]), unit=facts.get("unit", False))
     tensors = read_tensors(file)
     _fill(classifier, tensors, f"{path} does not fit {facts['backbone']}")
     return classifier.eval(), facts
