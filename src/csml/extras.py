@@ -18,7 +18,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
             import plotly
 
     Args:
-        name: an extra of pyproject.toml: report, explore, detect, onnx, pack or tensorboard.
+        name: an extra of pyproject.toml: report, explore, detect, onnx, pack, tensorboard, heic, tiff or datasets.
         purpose: the subject of the message, such as "a report" or "csml explore".
     """
     try:

@@ -100,6 +100,13 @@ def _state(images: Images) -> str:
     """A key that changes when an image changes, even if all file names stay the same."""
     if not isinstance(images, FolderImages):
         return images.fingerprint()
-    stats = [images.path(id).stat() for id in range(len(images))]
-    times = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats], np.int64)
+    times = np.array([_size_and_time(images.path(id)) for id in range(len(images))], np.int64)
     return cache_key(str(images.index.root), images.fingerprint(), times.tobytes())
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:  # a link that leads nowhere; the image counts as unreadable
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
