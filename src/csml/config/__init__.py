@@ -36,6 +36,7 @@ from csml.config.run import (
     RunConfig,
     TrainingConfig,
 )
+from csml.config.sources import HUB, Sources, absolute_sources, is_path, join_sources, sources_title, split_sources
 from csml.config.views import NeighborsConfig, ViewsConfig
 from csml.config.yaml_files import load_yaml, read_config_file
 
@@ -46,6 +47,7 @@ __all__ = [
     "DEFAULT_FRAMEWORK",
     "DETECT_PRESETS",
     "FRAMEWORKS",
+    "HUB",
     "NAMED",
     "PRESETS",
     "RANDOM",
@@ -91,10 +93,12 @@ __all__ = [
     "SearchingConfig",
     "Settings",
     "SimSiamConfig",
+    "Sources",
     "SupervisedConfig",
     "TablesConfig",
     "TrainingConfig",
     "ViewsConfig",
+    "absolute_sources",
     "as_settings",
     "check",
     "check_against_data",
@@ -102,9 +106,13 @@ __all__ = [
     "detect_preset",
     "field_keys",
     "flatten",
+    "is_path",
+    "join_sources",
     "lay_over",
     "load_yaml",
     "nest",
     "preset_settings",
     "read_config_file",
+    "sources_title",
+    "split_sources",
 ]
