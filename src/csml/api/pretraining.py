@@ -8,7 +8,7 @@ from csml.api.data import data_setting, open_splits
 from csml.api.run import PathLike, Run
 from csml.api.session import Options, device_for, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.config import PretrainConfig, check_against_data, preset_settings
+from csml.config import PretrainConfig, check_against_data, preset_settings, sources_title
 from csml.console import show_log
 from csml.distributed.launch import join_world
 from csml.training.pretraining import Pretraining
@@ -30,8 +30,9 @@ def pretrain(
     """Learn a backbone from images without labels; labels, where they exist, only measure.
 
     Args:
-        data: a folder of images, `synthetic`, `cifar10`, …, a pack; or images in memory: a uint8 array `(N, H, W, 3)`,
-            a tuple of array and labels, or a `torch.utils.data.Dataset` of images.
+        data: a folder of images or a list of folders, a pattern, a list file, tar files, a pack, `synthetic`,
+            `cifar10`, … (docs/data.md); or images in memory: a uint8 array `(N, H, W, 3)`, a tuple of array and labels,
+            a `torch.utils.data.Dataset` of images, or a `datasets.Dataset`.
         out: the run directory; by default the next free runs/NAME-001.
         preset: named settings, such as `photos`.
         config: a YAML file of settings, laid over the preset.
@@ -48,7 +49,7 @@ def pretrain(
         Interrupted: Ctrl-C or the stop button; the run was saved and can be resumed.
     """
     data, in_memory = data_setting(data)
-    made = pretrain_config(data, out, preset=preset, config=config, resume=resume, **settings)
+    made = pretrain_config(data, out, preset=preset, config=config, resume=resume, needs_data=True, **settings)
     return start(run_pretrain, made, overwrite, resume, in_memory)
 
 
@@ -62,7 +63,7 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
     world = join_world(config.hardware)
     data = open_splits(world, config.data, config.images, in_memory)
     check_against_data(config, len(data.train))
-    name = f"{Path(config.data).name}-{config.method.run_name(config.views.cross_sample)}"
+    name = f"{sources_title(config.data)}-{config.method.run_name(config.views.cross_sample)}"
     with run_session(world, "pretrain", config, options, name, data.notes) as session:
         fabric = device_for(data.train, config)
         _warn_about_neighbors(config)

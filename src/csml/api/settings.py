@@ -10,13 +10,27 @@ from typing import Any, TypeVar
 
 from csml.api.data import IN_MEMORY
 from csml.api.run import PathLike, Run, path_of
-from csml.config import NAMED, RANDOM, Layer, as_settings, configure, field_keys, flatten, read_config_file
+from csml.config import (
+    RANDOM,
+    ClassifierConfig,
+    KnnConfig,
+    Layer,
+    LinearConfig,
+    absolute_sources,
+    as_settings,
+    configure,
+    field_keys,
+    flatten,
+    read_config_file,
+)
 from csml.errors import CsmlError
 from csml.runs.directory import open_run
 from csml.runs.settings import first_difference, read_settings, trained_with
 
 C = TypeVar("C")
 
+_USES_LABELS = (KnnConfig, LinearConfig, ClassifierConfig)
+"""A run may learn from a sample of the images; its labels are all used unless the caller asks for a sample again."""
 _PATHS = ("data", "weights", "labels", "list")
 """Settings that are paths; they become absolute, so that a run can be continued and evaluated from any directory."""
 
@@ -29,6 +43,7 @@ def training_config(
     preset: str | None = None,
     config: PathLike | None = None,
     resume: "Run | PathLike | None" = None,
+    needs_data: bool = False,
     **settings: Any,
 ) -> C:
     """Settings of a verb that trains, checked.
@@ -41,6 +56,7 @@ def training_config(
         preset: name of a preset.
         config: a YAML file.
         resume: the run to continue; its settings take the place of a preset.
+        needs_data: refuse to train on the default of `data`, which nobody asked for.
         settings: keywords, nested or dotted; None is a value, as null is on the command line.
     """
     layers: list[Layer] = []
@@ -58,7 +74,10 @@ def training_config(
             layers.append(Layer(presets(preset), f"preset {preset}"))
     if config is not None:
         layers.append(read_config_file(Path(config)))
-    made = with_absolute_paths(configure(schema, *layers, Layer(settings, "")))
+    layers.append(Layer(settings, ""))
+    made = with_absolute_paths(configure(schema, *layers))
+    if needs_data and not any("data" in layer.settings for layer in layers):
+        raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
     if before is not None:
         was, now = flatten(as_settings(before)), flatten(as_settings(made))
         if key := first_difference(was, now):
@@ -101,12 +120,16 @@ def with_absolute_paths(config: C) -> C:
     changed = {}
     for name in {field.name for field in fields(config)} & set(_PATHS):  # type: ignore[arg-type]
         value = getattr(config, name)
-        if value is not None and value not in (*NAMED, RANDOM, IN_MEMORY) and "://" not in value:
+        if value is not None and name == "data" and value != IN_MEMORY:
+            changed[name] = absolute_sources(value)
+        elif value is not None and value not in (RANDOM, IN_MEMORY) and "://" not in value:
             changed[name] = str(Path(value).expanduser().absolute())
     return replace(config, **changed)  # type: ignore[type-var]
 
 
 def _inherited(schema: type[Any], weights: str, more: tuple[str, ...]) -> Layer:
     known = field_keys(schema)
+    if issubclass(schema, _USES_LABELS):
+        known.discard("images.sample")
     settings = trained_with(Path(weights), more)
     return Layer({key: value for key, value in settings.items() if key in known}, weights)
