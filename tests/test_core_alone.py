@@ -24,7 +24,7 @@ CORE = {"jinja2", "markupsafe", "fsspec"}
 BLOCKED = {
     "matplotlib", "plotly", "openTSNE", "starlette", "uvicorn", "pycocotools", "pyarrow", "onnx", "onnxscript",
     "tensorboard", "faiss", "sklearn", "scipy", "jsonargparse", "onnxruntime", "hypothesis", "IPython", "nbclient",
-    "playwright", "pytest", "anyio", "pandas",
+    "playwright", "pytest", "anyio", "pandas", "datasets", "pillow_heif", "tifffile", "imagecodecs",
 }  # fmt: skip
 
 PROCESS = f"""

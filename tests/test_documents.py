@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import urllib.request
 from pathlib import Path
 
@@ -101,6 +102,32 @@ def test_the_commands_of_the_page_about_few_labels_run(tmp_path: Path, workplace
         more = ["--data", "FOLDER", *SHORTER["finetune"]] if words[1] == "finetune" else []
         done = csml(*words[1:], *more, cwd=tmp_path)
         assert done.returncode == 0, (words, done.stderr)
+
+
+def test_the_commands_of_the_page_about_data_run(tmp_path: Path) -> None:
+    for folder, start in (("photos", 0), ("more", 24)):
+        for i in range(start, start + 24):
+            drawn = synthetic.draw_scene(32, np.array([i % 2]), np.random.default_rng(i)).image
+            path = tmp_path / folder / synthetic.CLASS_NAMES[i % 2] / f"{i}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(drawn).save(path)
+    files = sorted(tmp_path.glob("photos/*/*.jpg"))
+    rows = [f"{file.relative_to(tmp_path)},{file.parent.name}" for file in files]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
+    for shard in (0, 1):
+        with tarfile.open(tmp_path / f"shards-{shard:03d}.tar", "w") as archive:
+            for file in files[shard::2]:
+                archive.add(file, f"{file.parent.name}/{file.name}")
+    page = (ROOT / "docs" / "data.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL) for line in block.splitlines()]
+    assert len(lines) >= 4
+    short = ["--epochs", "1", "--batch_size", "12", "--contrast.queue_length", "12", "--model.backbone", "nano"]
+    for line in lines:
+        words = shlex.split(line)
+        assert words[0] == "csml"
+        done = csml(*words[1:], *short, "--monitor.knn_every", "1", cwd=tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+        assert "2 classes" in done.stderr and "20-NN" in done.stderr, done.stderr
 
 
 def test_the_ablation_of_the_readme_is_one(workplace: Path) -> None:

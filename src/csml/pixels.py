@@ -80,15 +80,15 @@ def center_boxes(sizes: Tensor, share: float) -> Tensor:
 
 
 def crop_resize(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Cut one box from each image and resize it: uint8 `(B, H, W, 3)`, boxes `(B, 4)` → uint8 `(B, 3, size, size)`."""
-    batch, height, width, _ = images.shape
+    """Cut one box from each image and resize it: uint8 `(B, H, W, C)`, boxes `(B, 4)` → uint8 `(B, C, size, size)`."""
+    batch, height, width, channels = images.shape
     rows = _resampling(boxes[:, 0], boxes[:, 2], height, size)  # (B, S, H)
     columns = _resampling(boxes[:, 1], boxes[:, 3], width, size)  # (B, S, W)
-    x = images.permute(0, 1, 3, 2).reshape(batch, height * 3, width).float()  # (B, H·3, W)
-    x = torch.bmm(x, columns.transpose(1, 2))  # (B, H·3, S)
-    x = torch.bmm(rows, x.view(batch, height, 3 * size))  # (B, S, 3·S)
+    x = images.permute(0, 1, 3, 2).reshape(batch, height * channels, width).float()  # (B, H·C, W)
+    x = torch.bmm(x, columns.transpose(1, 2))  # (B, H·C, S)
+    x = torch.bmm(rows, x.view(batch, height, channels * size))  # (B, S, C·S)
     x = x.add_(0.5).clamp_(0, 255).to(torch.uint8)
-    return x.view(batch, size, 3, size).permute(0, 2, 1, 3).contiguous()  # (B, 3, S, S)
+    return x.view(batch, size, channels, size).permute(0, 2, 1, 3).contiguous()  # (B, C, S, S)
 
 
 def _resampling(start: Tensor, length: Tensor, inputs: int, outputs: int) -> Tensor:
@@ -108,7 +108,13 @@ def resized(size: tuple[int, int], side: int, max_side: int) -> tuple[int, int]:
     return height, width
 
 
-def normalize(x: Tensor, by: Normalization = IMAGENET) -> Tensor:
-    """Subtract the mean and divide by the standard deviation, in place; `(B, 3, H, W)` floats in [0, 1]."""
+def normalization_of(channels: int) -> Normalization:
+    """ImageNet's mean and deviation for colour images; 0.5 and 0.25 for any other number of channels."""
+    return IMAGENET if channels == len(MEAN) else Normalization((0.5,) * channels, (0.25,) * channels)
+
+
+def normalize(x: Tensor, by: Normalization | None = None) -> Tensor:
+    """Subtract the mean and divide by the standard deviation, in place; `(B, C, H, W)` floats in [0, 1]."""
+    by = by or normalization_of(x.shape[1])
     mean, std = (torch.tensor(values, dtype=x.dtype).to(x.device, non_blocking=True)[:, None, None] for values in by)
     return x.sub_(mean).div_(std)

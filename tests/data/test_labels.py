@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from conftest import noise_photos
 from csml.config import ImagesConfig
 from csml.data import open_data
-from csml.data.labels import LabeledData, choose_labels, ids_in, read_table, stratified
+from csml.data.labels import LabeledData, choose_labels, ids_in, stratified
+from csml.data.tables import read_table
 from csml.errors import CsmlError
 
 

@@ -90,9 +90,11 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         open_data(str(tmp_path / "nowhere"), ImagesConfig())
     with pytest.raises(CsmlError, match="no image"):
         open_data(str(tmp_path), ImagesConfig())
-    (tmp_path / "file.txt").touch()
+    (tmp_path / "file.doc").touch()
     with pytest.raises(CsmlError, match="is a file"):
-        open_data(str(tmp_path / "file.txt"), ImagesConfig())
+        open_data(str(tmp_path / "file.doc"), ImagesConfig())
+    with pytest.raises(CsmlError, match=r"left out 1 file: 1 \.doc"):
+        open_data(str(tmp_path), ImagesConfig())
 
 
 def test_a_val_folder_without_labels_does_not_test(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from csml.api.data import labeled_splits
 from csml.api.processes import in_processes
 from csml.api.run import PathLike
 from csml.api.settings import plain_config
-from csml.config import AblateConfig, PretrainConfig, as_settings
+from csml.config import AblateConfig, PretrainConfig, as_settings, sources_title
 from csml.console import show_log
 from csml.distributed.launch import join_world
 from csml.distributed.world import World
@@ -166,6 +166,6 @@ def _require_labels(world: World, runs: Sequence[PlannedRun]) -> None:
 
 
 def _setting(config: PretrainConfig) -> str:
-    images = Path(config.data).name + (f", {config.images.sample:,} images" if config.images.sample else "")
+    images = sources_title(config.data) + (f", {config.images.sample:,} images" if config.images.sample else "")
     training = f"network {config.model.backbone}, {config.epochs} epochs of batch {config.batch_size}"
     return f"{images}, {config.images.size} pixels; {training}"

@@ -11,19 +11,20 @@ from csml.api.mining import mine_config, run_mine
 from csml.api.session import Options, continue_options
 from csml.config import ClassifierConfig
 from csml.runs.directory import RunDirectory
-from csml.runs.settings import refuse_others
+from csml.runs.settings import read_settings, refuse_others
 
 C = TypeVar("C", bound=ClassifierConfig)
 
 
 def judge(run: RunDirectory, few: FewLabels, preset: str | None, seed: int) -> None:
     """Fine-tune, and mine after it, at every share of the labels where the result is missing."""
+    sample = {"images.sample": read_settings(run.root).get("images.sample")}  # the images that the run learnt from
     for fraction in few.fractions:
         tuned, mined = (run.few_labels(fraction, verb) for verb in ("finetune", "mine"))
-        settings = {"how": "paper", **few.finetune, "fraction": fraction, "seed": seed}
+        settings = {"how": "paper", **sample, **few.finetune, "fraction": fraction, "seed": seed}
         _complete("finetune", tuned, finetune_config(run.root, preset=preset, **settings), run_finetune)
         if few.mine is not None:
-            config = mine_config(tuned.root, preset=preset, **few.mine, seed=seed)
+            config = mine_config(tuned.root, preset=preset, **{**sample, **few.mine, "seed": seed})
             _complete("mine", mined, config, run_mine)
 
 

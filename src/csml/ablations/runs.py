@@ -106,7 +106,8 @@ def planned(ablation: Ablation, data: str | None, folder: Path, shared: Path | N
             config = run_config(variation, seed, data, folder)
             if shared is not None:
                 config = replace(config, out=str(shared / _digest(config)))
-            # What knn and linear will inherit from a run that may not exist yet.
+            # What knn and linear take from a run that may not exist yet; here also images.sample, so that all rows of a
+            # table are judged on the images they learnt from.
             known = Layer(inherited(flatten(as_settings(config))), str(config.out))
             by_preset = preset_settings(variation.preset, "linear") if variation.preset else {}
             alone = Layer(_ALONE)

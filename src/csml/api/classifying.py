@@ -19,6 +19,7 @@ from csml.config import (
     SupervisedConfig,
     check_against_data,
     preset_settings,
+    sources_title,
 )
 from csml.console import show_log
 from csml.data.labels import LabeledData, choose_labels, write_labels
@@ -149,7 +150,7 @@ def classifier_session(
         log.info("batch_size: %d, all labelled images, instead of %d", images, config.batch_size)
         config = replace(config, batch_size=images)
     check_against_data(config, images)
-    with run_session(world, verb, config, options, f"{Path(config.data).name}-{verb}", labeled.notes) as session:
+    with run_session(world, verb, config, options, f"{sources_title(config.data)}-{verb}", labeled.notes) as session:
         if world.is_rank_zero:
             for path, split in ((session.run.labels, labeled.train), (session.run.tests, labeled.val)):
                 if split is not None and not path.exists():

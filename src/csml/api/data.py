@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csml.config import ImagesConfig
+from csml.config import ImagesConfig, join_sources
 from csml.data.datasets import images_of
+from csml.data.depth import reading_of
+from csml.data.huggingface import is_dataset, open_dataset
 from csml.data.images import Images
 from csml.data.open import DataSplits, open_data, splits_of
 from csml.distributed.world import World
@@ -19,7 +21,7 @@ IN_MEMORY = "memory"
 
 
 def data_setting(data: Any, weights: Any = None) -> tuple[str | None, Any]:
-    """Split what was given as `data` into the setting and the images themselves, where they are in memory.
+    """Split what was given as `data`, sources or images in memory, into the setting and these images.
 
     Without `data`, the images in memory that the run `weights` was trained on are used, if it was.
     """
@@ -29,6 +31,8 @@ def data_setting(data: Any, weights: Any = None) -> tuple[str | None, Any]:
         return None, None
     if isinstance(data, str | Path):
         return str(data), None
+    if isinstance(data, list | tuple) and data and all(isinstance(source, str | Path) for source in data):
+        return join_sources(map(str, data)), None
     return IN_MEMORY, data
 
 
@@ -37,7 +41,7 @@ def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = 
 
     def opened() -> DataSplits:
         if in_memory is not None:
-            return splits_of(images_of(in_memory))
+            return _splits_in_memory(in_memory, images)
         if data == IN_MEMORY:
             raise CsmlError("data: the images of this run were passed in memory; pass them again as data")
         return open_data(data, images)
@@ -45,11 +49,19 @@ def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = 
     return open_together(world, opened, lambda splits: splits.train, data)
 
 
+def _splits_in_memory(data: Any, images: ImagesConfig) -> DataSplits:
+    reading = reading_of(images)
+    if not is_dataset(data):
+        return splits_of(images_of(data, reading))
+    splits = open_dataset(data, reading, IN_MEMORY)
+    return splits_of(splits["train"], splits.get("val"))
+
+
 def labeled_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = None) -> tuple[Images, Images]:
     """Training and test images with labels."""
     splits = open_splits(world, data, images, in_memory)
     if splits.labeled is None or splits.val is None:
-        raise CsmlError(f"data: {data} has no labels; one folder per class gives them")
+        raise CsmlError(f"data: {data} has no labels; one folder per class, or a table of path and label, gives them")
     return splits.labeled, splits.val
 
 

@@ -10,7 +10,7 @@ from csml.api.run import PathLike, Run, path_of
 from csml.api.settings import given, plain_config
 from csml.config import BackboneConfig, ExportConfig, PackConfig
 from csml.console import show_log
-from csml.data.open import open_folders
+from csml.data.folders import open_folders
 from csml.errors import CsmlError
 from csml.runs.directory import RunDirectory
 from csml.weights import load_backbone, load_classifier, network_of, weight_facts

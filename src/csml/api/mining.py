@@ -15,12 +15,13 @@ from csml.api.data import data_setting, open_splits
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.session import Options, continue_options, run_session, start
 from csml.api.settings import given, training_config
-from csml.config import MineConfig, preset_settings
+from csml.config import MineConfig, preset_settings, sources_title
 from csml.console import show_log
 from csml.data.concat import ConcatImages
 from csml.data.images import UNLABELED, Images, Subset
-from csml.data.labels import LabeledData, Names, labels_of_run, read_table, write_labels
+from csml.data.labels import LabeledData, Names, labels_of_run, write_labels
 from csml.data.loading import fabric_for
+from csml.data.tables import read_table
 from csml.distributed.launch import join_world
 from csml.distributed.world import World
 from csml.errors import CsmlError
@@ -78,7 +79,7 @@ def run_mine(config: MineConfig, options: Options, in_memory: Any = None) -> Pat
     labeled = labels_of_run(data, before.labels, before.tests, tuple(facts["classes"]))
     if not len(labeled.unlabeled):
         raise CsmlError(f"data: every image in {config.data} has a label, so there is nothing to mine")
-    with run_session(world, "mine", config, options, f"{Path(config.data).name}-mine") as session:
+    with run_session(world, "mine", config, options, f"{sources_title(config.data)}-mine") as session:
         run, weights = session.run, start
         for number in range(1, config.rounds + 1):
             round_run = run.round(number)

@@ -11,6 +11,7 @@ from csml.api.session import device_for
 from csml.api.settings import given, using_config
 from csml.config import NAMED, NeighborsOfConfig, names_weights
 from csml.console import show_log
+from csml.data.depth import reading_of
 from csml.data.images import ListedImages
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
@@ -60,7 +61,7 @@ def neighbors(
     if missing:
         raise CsmlError(f"{missing[0]} is not there; give image files")
     require_alone("neighbors", made.hardware)
-    asked, root = ListedImages(paths), Path(str(path_of(weights))).expanduser()
+    asked, root = ListedImages(paths, reading_of(made.images)), Path(str(path_of(weights))).expanduser()
     images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
     fabric = device_for(images, made)
     backbone = backbone.to(fabric.device)

@@ -18,6 +18,7 @@ from csml.api.session import device_for
 from csml.api.settings import using_config
 from csml.config import PredictConfig, ScenesConfig
 from csml.console import show_log
+from csml.data.depth import reading_of
 from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images, ListedImages
 from csml.data.loading import fabric_for
@@ -129,7 +130,7 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
     kept: list[Row] = []
     writes = config.output is not None and join_world(config.hardware).is_rank_zero
     with _table(str(config.output), columns) if writes else contextlib.nullcontext(_discard) as write:
-        for images, folder in open_files_and_folders(sources):
+        for images, folder in open_files_and_folders(sources, reading_of(config.images)):
             for id, rows in rows_of(images):
                 path = folder + images.name(id)
                 for row in [{"error": "cannot be read"}] if rows is None else rows or [{}]:

@@ -12,7 +12,14 @@ from csml.api.outcome import say_outcome, say_what_to_beat
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.config import DEFAULT_FRAMEWORK, PretrainConfig, check_against_data, preset_settings, settings_from_weights
+from csml.config import (
+    DEFAULT_FRAMEWORK,
+    PretrainConfig,
+    check_against_data,
+    preset_settings,
+    settings_from_weights,
+    sources_title,
+)
 from csml.console import show_log
 from csml.data.open import open_data
 from csml.distributed.launch import join_world
@@ -37,8 +44,9 @@ def pretrain(
     """Learn a backbone from images without labels; labels, where they exist, only measure.
 
     Args:
-        data: a folder of images, `synthetic`, `cifar10`, …, a pack; or images in memory: a uint8 array `(N, H, W, 3)`,
-            a tuple of array and labels, or a `torch.utils.data.Dataset` of images.
+        data: a folder of images or a list of folders, a pattern, a list file, tar files, a pack, `synthetic`,
+            `cifar10`, … (docs/data.md); or images in memory: a uint8 array `(N, H, W, 3)`, a tuple of array and labels,
+            a `torch.utils.data.Dataset` of images, or a `datasets.Dataset`.
         out: the run directory; by default the next free runs/NAME-001.
         preset: named settings, such as `photos`. For a folder and without `config`, the default is `auto`: the preset
             is chosen from the images and the machine.
@@ -58,7 +66,7 @@ def pretrain(
     """
     data, in_memory = data_setting(data)
     settings |= given(**{"model.weights": path_of(weights)})
-    made = pretrain_config(data, out, preset=preset, config=config, resume=resume, **settings)
+    made = pretrain_config(data, out, preset=preset, config=config, resume=resume, needs_data=True, **settings)
     return start(run_pretrain, made, overwrite, resume, in_memory)
 
 
@@ -102,7 +110,7 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
     world = join_world(config.hardware)
     data = open_splits(world, config.data, config.images, in_memory)
     check_against_data(config, len(data.train))
-    name = f"{Path(config.data).name}-{config.method.run_name(config.views.cross_sample)}"
+    name = f"{sources_title(config.data)}-{config.method.run_name(config.views.cross_sample)}"
     with run_session(world, "pretrain", config, options, name, data.notes) as session:
         fabric = device_for(data.train, config)
         if config.model.weights:

@@ -11,10 +11,13 @@ from typing import Any, TypeVar
 from csml.api.data import IN_MEMORY
 from csml.api.run import PathLike, Run, path_of
 from csml.config import (
-    NAMED,
     RANDOM,
+    ClassifierConfig,
+    KnnConfig,
     Layer,
+    LinearConfig,
     ModelConfig,
+    absolute_sources,
     as_settings,
     configure,
     field_keys,
@@ -28,6 +31,8 @@ from csml.runs.settings import first_difference, read_settings, trained_with
 
 C = TypeVar("C")
 
+_USES_LABELS = (KnnConfig, LinearConfig, ClassifierConfig)
+"""A run may learn from a sample of the images; its labels are all used unless the caller asks for a sample again."""
 _PATHS = ("data", "weights", "labels", "list")
 """Settings that are paths; they become absolute, so that a run can be continued and evaluated from any directory."""
 
@@ -41,6 +46,7 @@ def training_config(
     config: PathLike | None = None,
     resume: "Run | PathLike | None" = None,
     chosen: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    needs_data: bool = False,
     **settings: Any,
 ) -> C:
     """Settings of a verb that trains, checked.
@@ -54,6 +60,7 @@ def training_config(
         config: a YAML file.
         resume: the run to continue; its settings take the place of a preset.
         chosen: from all that was given, by dotted key, to settings that go with it; they are laid over the preset.
+        needs_data: refuse to train on the default of `data`, which nobody asked for.
         settings: keywords, nested or dotted; None is a value, as null is on the command line.
     """
     layers: list[Layer] = []
@@ -71,6 +78,8 @@ def training_config(
             layers.append(Layer(presets(preset), f"preset {preset}"))
     over = [] if config is None else [read_config_file(Path(config))]
     over.append(Layer(settings, ""))
+    if needs_data and not any("data" in layer.settings for layer in (*layers, *over)):
+        raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
     if chosen is not None:
         everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
         layers.append(Layer(chosen(everything)))
@@ -116,7 +125,9 @@ def with_absolute_paths(config: C) -> C:
     """The same settings with absolute paths; names such as `synthetic` and addresses stay."""
     changed: dict[str, Any] = {}
     for name in {field.name for field in fields(config)} & set(_PATHS):  # type: ignore[arg-type]
-        changed[name] = _absolute(getattr(config, name))
+        value = getattr(config, name)
+        sources = name == "data" and value not in (None, IN_MEMORY)
+        changed[name] = absolute_sources(value) if sources else _absolute(value)
     model = getattr(config, "model", None)
     if isinstance(model, ModelConfig):
         changed["model"] = replace(model, weights=_absolute(model.weights))
@@ -124,12 +135,14 @@ def with_absolute_paths(config: C) -> C:
 
 
 def _absolute(path: str | None) -> str | None:
-    if path is None or path in (*NAMED, RANDOM, IN_MEMORY) or "://" in path or names_weights(path):
+    if path is None or path in (RANDOM, IN_MEMORY) or "://" in path or names_weights(path):
         return path
     return str(Path(path).expanduser().absolute())
 
 
 def _inherited(schema: type[Any], weights: str, more: tuple[str, ...]) -> Layer:
     known = field_keys(schema)
+    if issubclass(schema, _USES_LABELS):
+        known.discard("images.sample")
     settings = trained_with(Path(weights), more)
     return Layer({key: value for key, value in settings.items() if key in known}, weights)

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from csml.config.build import Leaf, convert, expected, is_optional, kind_of, leaves, sections
 from csml.config.fields import shown
 from csml.config.layers import COMMAND_LINE, unknown_key
+from csml.config.sources import Sources
 from csml.config.yaml_files import load_yaml
 from csml.errors import CsmlError
 
@@ -140,7 +141,10 @@ class Options:
                 raise self._unknown(word, key, list(kinds))
             if not equals:
                 value = _following(kinds[key], left, key)
-            named[key] = _read(kinds[key], value)
+            read = _read(kinds[key], value)
+            if kinds[key] is Sources and key in named:  # given several times: several sources
+                read = [*_as_list(named[key]), *_as_list(read)]
+            named[key] = read
         return named, loose
 
     def _unknown(self, word: str, key: str, known: list[str]) -> CsmlError:
@@ -194,13 +198,17 @@ def _read(kind: Any, word: str) -> Any:
         except ValueError:
             return word
     texts = kind in (str, float) or (get_origin(kind) is Literal and isinstance(get_args(kind)[0], str))
-    names = get_origin(kind) is tuple and get_args(kind)[0] is str and not word.startswith("[")
+    names = (kind is Sources or (get_origin(kind) is tuple and get_args(kind)[0] is str)) and not word.startswith("[")
     if texts or names or not word.strip():
         return word
     try:
         return load_yaml(word)
     except ValueError:
         return word
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _described(leaf: Leaf) -> str:

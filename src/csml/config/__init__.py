@@ -60,6 +60,7 @@ from csml.config.run import (
     RunConfig,
     TrainingConfig,
 )
+from csml.config.sources import HUB, Sources, absolute_sources, is_path, join_sources, sources_title, split_sources
 from csml.config.views import NeighborsConfig, ViewsConfig
 from csml.config.yaml_files import load_yaml, read_config_file
 
@@ -71,6 +72,7 @@ __all__ = [
     "DEFAULT_FRAMEWORK",
     "DETECT_PRESETS",
     "FRAMEWORKS",
+    "HUB",
     "NAMED",
     "PACKAGED",
     "PIXELS",
@@ -120,10 +122,12 @@ __all__ = [
     "SearchingConfig",
     "Settings",
     "SimSiamConfig",
+    "Sources",
     "SupervisedConfig",
     "TablesConfig",
     "TrainingConfig",
     "ViewsConfig",
+    "absolute_sources",
     "as_settings",
     "check",
     "check_against_data",
@@ -131,7 +135,9 @@ __all__ = [
     "detect_preset",
     "field_keys",
     "flatten",
+    "is_path",
     "is_unlearnt",
+    "join_sources",
     "lay_over",
     "load_yaml",
     "names_weights",
@@ -139,4 +145,6 @@ __all__ = [
     "preset_settings",
     "read_config_file",
     "settings_from_weights",
+    "sources_title",
+    "split_sources",
 ]

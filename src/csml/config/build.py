@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 from csml.config.fields import Rule, rule_of, shown
+from csml.config.sources import Sources, join_sources
 from csml.errors import CsmlError
 
 C = TypeVar("C")
@@ -53,7 +54,9 @@ def convert(kind: Any, value: Any, key: str) -> Any:
     try:
         return _converted(kind, value)
     except _OtherType:
-        quotes = " in quotes" if kind_of(kind) is str and value is not None and not _is_container(value) else ""
+        quotes = (
+            " in quotes" if kind_of(kind) in (str, Sources) and value is not None and not _is_container(value) else ""
+        )
         raise CsmlError(f"{key}: expected {expected(kind)}{quotes}, got {shown(value)}") from None
 
 
@@ -67,7 +70,7 @@ def expected(kind: Any) -> str:
         if end is not Ellipsis:
             return "two numbers such as [0.2, 1]"
         return {int: "a list such as [3, 4]", float: "a list such as [0.5, 0.75]", str: "a list such as [a, b]"}[item]
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text", Sources: "text"}[kind]
 
 
 def kind_of(kind: Any) -> Any:
@@ -90,7 +93,7 @@ def _converted(kind: Any, value: Any) -> Any:
         return _one_of(get_args(kind), value)
     if get_origin(kind) is tuple:
         return _items(get_args(kind), value)
-    return {int: _whole, float: _real, bool: _bool, str: _text}[kind](value)
+    return {int: _whole, float: _real, bool: _bool, str: _text, Sources: _sources}[kind](value)
 
 
 def _whole(value: Any) -> int:
@@ -119,6 +122,10 @@ def _text(value: Any) -> str:
     if not isinstance(text, str) or not text or "\0" in text:
         raise _OtherType
     return text
+
+
+def _sources(value: Any) -> str:
+    return join_sources(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
 
 
 def _one_of(names: tuple[Any, ...], value: Any) -> Any:

@@ -8,14 +8,16 @@ from csml.config.images import ImagesConfig
 from csml.config.network import STAGES
 from csml.config.optimizer import MAX_EPOCHS
 from csml.config.run import MAX_BATCH, SEEDS, HardwareConfig
+from csml.config.sources import Sources
 
 
 @dataclass(frozen=True)
 class SearchingConfig(Settings):
     """Settings of commands that look at all images of a folder."""
 
-    data: str = "synthetic"
-    """A folder, of which all images are used, or synthetic, cifar10, cifar100, stl10 (their training images)."""
+    data: Sources = Sources("synthetic")
+    """A folder, of which all images are used, or anything else that `csml pretrain` takes, of which the training images
+    are used."""
     images: ImagesConfig = ImagesConfig()
     hardware: HardwareConfig = HardwareConfig()
 
@@ -156,7 +158,7 @@ class TablesConfig(Settings):
 class DemoConfig(Settings):
     """Settings of `csml demo`."""
 
-    data: str = "synthetic"
+    data: Sources = Sources("synthetic")
     """Labelled images of about 32 pixels: synthetic, cifar10, or a folder with one folder per class."""
     out: str | None = None
     """Directory of both runs; by default the next free runs/demo-001."""

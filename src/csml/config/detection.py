@@ -8,6 +8,7 @@ from csml.config.images import MAX_SIDE
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_LR
 from csml.config.run import MAX_BATCH, RunConfig
+from csml.config.sources import Sources
 
 _MAX_ITERATIONS = 10**9
 
@@ -114,7 +115,7 @@ class DetectConfig(RunConfig):
     weights: str | None = None
     """Backbone to start from: a run directory or a weight file, from csml or another trainer, or `random` for a
     randomly initialised model.backbone. The word --weights may be omitted."""
-    data: str = "synthetic"
+    data: Sources = Sources("synthetic")
     """A folder with VOC or COCO annotations, or synthetic."""
     format: Literal["auto", "voc", "coco"] = "auto"
     """Format of the annotations. voc: JPEGImages, Annotations and ImageSets/Main, for one year or several; coco: JSON

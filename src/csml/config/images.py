@@ -21,12 +21,19 @@ class ImagesConfig(Settings):
     eval_crop: float = bounded(0.875, above=0, high=1)
     """Share of the shorter side that the centre crop keeps in evaluation. 0.875 crops 224 from 256; use 1 for tiny
     images."""
+    channels: int = bounded(3, low=1, high=64)
+    """Channels of an image: 3 for colour, to which grey images are converted; 1 for grey; otherwise every file must
+    have as many (microscopes, satellites). Colour jitter, beside brightness and contrast, needs 3."""
+    sixteen_bit: Literal["full", "percentile"] = "full"
+    """How values of 16 bits become 8. full: 65 535 becomes 255. percentile: each channel of each image is stretched
+    from its 0.5 to its 99.5 percentile, for sensors that use a part of the range."""
     labels: Literal["auto", "folders", "none"] = "auto"
     """Whether the names of the first-level folders are classes. auto: yes if every image is exactly one folder deep."""
     max_failed: float = share(0.05)
     """Share of the files that may fail to decode before the run stops."""
     sample: int | None = bounded(None, low=2, limit=10**9)
-    """Use only this many training images, always the same ones, spread evenly over the classes. For quick trials."""
+    """Use only this many training images, always the same ones, spread evenly over the classes. For quick trials; a
+    command that uses labels (knn, linear, finetune, mine) does not inherit it from the run."""
     synthetic_train: int = bounded(6000, low=2, limit=10**8)
     """Number of training images if data is `synthetic`."""
     synthetic_val: int = bounded(1000, low=1, limit=10**8)

@@ -7,13 +7,14 @@ from csml.config.images import ImagesConfig
 from csml.config.network import STAGES
 from csml.config.optimizer import MAX_EPOCHS, MAX_LR
 from csml.config.run import MAX_BATCH, SEEDS, CheckpointConfig, HardwareConfig, MonitorConfig
+from csml.config.sources import Sources
 
 
 @dataclass(frozen=True)
 class KnnConfig(Settings):
     """Settings of `csml knn`."""
 
-    data: str = "synthetic"
+    data: Sources = Sources("synthetic")
     """Labelled images; by default the data of the run."""
     k: tuple[int, ...] = each((20, 200), low=1, limit=10**6)
     """Numbers of neighbours that vote."""
@@ -34,7 +35,7 @@ class KnnConfig(Settings):
 class LinearConfig(Settings):
     """Settings of `csml linear`."""
 
-    data: str = "synthetic"
+    data: Sources = Sources("synthetic")
     """Labelled images; by default the data of the run."""
     stages: tuple[int, ...] = subset((4,), STAGES)
     """Stages whose pooled features are evaluated, each with a classifier of its own."""

@@ -6,6 +6,7 @@ from typing import Literal
 from csml.config.fields import Settings, bounded
 from csml.config.images import AugmentationConfig, ImagesConfig
 from csml.config.optimizer import MAX_EPOCHS, OptimizerConfig
+from csml.config.sources import Sources
 
 MAX_BATCH = 2**20
 SEEDS = 2**32
@@ -81,9 +82,11 @@ class HardwareConfig(Settings):
 class RunConfig(Settings):
     """Settings of every command that trains."""
 
-    data: str = "synthetic"
-    """A folder of images (one folder per class, flat or nested; train/ and val/ inside it are used as such), a pack
-    made by `csml pack`, local or remote (s3://…), or synthetic, cifar10, cifar100, stl10."""
+    data: Sources = Sources("synthetic")
+    """A folder of images (one folder per class, flat or nested; train/ and val/ or test/ inside it are used as such),
+    several of them with commas between them, a pattern such as 'photos/*/*.jpg' or 'shards-{000..012}.tar', a list of
+    paths (.txt, .csv, .jsonl), a Hugging Face data set (a folder, .parquet, hf:NAME), a pack made by `csml pack`, local
+    or remote (s3://…), or synthetic, cifar10, cifar100, stl10. See docs/data.md."""
     out: str | None = None
     """Run directory; by default the next free runs/NAME-001."""
     batch_size: int = bounded(1024, low=2, limit=MAX_BATCH)

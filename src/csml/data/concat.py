@@ -12,20 +12,30 @@ from csml.files import cache_key
 
 
 class ConcatImages:
-    """The images of several data sets with the same classes, numbered consecutively."""
+    """The images of several data sets with the same classes, numbered consecutively.
 
-    def __init__(self, members: Sequence[Images]) -> None:
+    Args:
+        members: the data sets.
+        places: what stands before the names of each one's images, where names of different sets may be the same.
+    """
+
+    def __init__(self, members: Sequence[Images], places: Sequence[str] | None = None) -> None:
         self.members = list(members)
+        self.places = [""] * len(self.members) if places is None else list(places)
         self.starts = np.cumsum([0, *(len(images) for images in members)])
         self.labels = np.concatenate([images.labels for images in members])
         self.classes = members[0].classes
+
+    @property
+    def channels(self) -> int:
+        return self.members[0].channels
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def name(self, id: int) -> str:
         number = self._member(id)
-        return self.members[number].name(id - int(self.starts[number]))
+        return self.places[number] + self.members[number].name(id - int(self.starts[number]))
 
     def fingerprint(self) -> str:
         return cache_key(*(images.fingerprint() for images in self.members))
@@ -35,7 +45,7 @@ class ConcatImages:
         return self.members[number].read(id - int(self.starts[number]))
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
-        crops = [torch.zeros(len(ids), 3, size, size, dtype=torch.uint8) for _, size in cuts]
+        crops = [torch.zeros(len(ids), self.channels, size, size, dtype=torch.uint8) for _, size in cuts]
         good = np.zeros(len(ids), bool)
         for number, images in enumerate(self.members):
             rows = np.flatnonzero((ids >= self.starts[number]) & (ids < self.starts[number + 1]))

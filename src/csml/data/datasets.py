@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from csml.data.decode import DecodeError, to_rgb
+from csml.data.decode import Decodable, DecodeError, bands_of
+from csml.data.depth import COLOUR, Reading, as_bytes, false_colour
 from csml.data.images import UNLABELED, ArrayImages, FileImages, Images
 from csml.errors import CsmlError
 from csml.files import cache_key
@@ -20,24 +21,25 @@ _SAMPLED = 16
 """Images whose pixels go into the fingerprint of a dataset; hashing all would decode it once more."""
 
 
-def images_of(data: Any) -> Images:
+def images_of(data: Any, reading: Reading = COLOUR) -> Images:
     """Convert an object that was passed as `data` to `Images`.
 
     Args:
-        data: `Images`; an array or tensor of images `(N, H, W, 3)`, `(N, 3, H, W)` or `(N, H, W)`, uint8 or floats in
-            [0, 1]; a tuple of such an array and N labels; or a map-style dataset whose items are an image, or a tuple
-            that starts with an image and its label. An image is a PIL image, an array or a tensor.
+        data: `Images`; an array or tensor of images `(N, H, W, C)`, `(N, C, H, W)` or `(N, H, W)`, uint8, uint16 or
+            floats in [0, 1]; a tuple of such an array and N labels; or a map-style dataset whose items are an image, or
+            a tuple that starts with an image and its label. An image is a PIL image, an array or a tensor.
+        reading: C and how 16 bits become 8; where C is 3, one channel is repeated.
     """
     if isinstance(data, ArrayImages | FileImages) or hasattr(data, "cut"):
         return data
     if isinstance(data, np.ndarray | Tensor):
-        return _from_array(data, None)
+        return _from_array(data, None, reading)
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], np.ndarray | Tensor):
-        return _from_array(data[0], data[1])
+        return _from_array(data[0], data[1], reading)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         if not len(data):
             raise CsmlError("data: the dataset is empty")
-        return DatasetImages(data)
+        return DatasetImages(data, reading)
     raise CsmlError(f"data: expected a folder, an array of images or a dataset, got {type(data).__name__}")
 
 
@@ -46,10 +48,11 @@ class DatasetImages(FileImages):
 
     Args:
         dataset: items are images, or tuples of image and label.
+        reading: channels and depth.
     """
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Any, reading: Reading = COLOUR) -> None:
+        self.dataset, self.reading = dataset, reading
         labels = _labels_of(dataset)
         self.labels, self.classes = _as_classes(labels, getattr(dataset, "classes", None), len(dataset))
 
@@ -61,16 +64,16 @@ class DatasetImages(FileImages):
 
     def fingerprint(self) -> str:
         ids = np.unique(np.linspace(0, len(self) - 1, _SAMPLED).astype(int)).tolist()
-        pixels = [np.asarray(self.open(id).rgb()).tobytes() for id in ids]
+        pixels = [b"".join(np.asarray(band).tobytes() for band in self.open(id).bands()) for id in ids]
         return cache_key(type(self.dataset).__name__, len(self), self.labels.tobytes(), *pixels)
 
     def source(self, id: int) -> Path | BytesIO:
         raise NotImplementedError("the items of a dataset are decoded already")
 
-    def open(self, id: int) -> "_Decoded":  # type: ignore[override]
+    def open(self, id: int) -> Decodable:
         try:
             item = self.dataset[id]
-            return _Decoded(as_picture(item[0] if isinstance(item, tuple | list) else item))
+            return _Decoded(as_bands(item[0] if isinstance(item, tuple | list) else item, self.reading))
         except CsmlError:
             raise
         except Exception as error:  # decoders raise all kinds of exceptions on damaged images
@@ -78,47 +81,58 @@ class DatasetImages(FileImages):
 
 
 class _Decoded:
-    """A picture with the interface of `Picture`, for `cut_picture`."""
+    """A `Decodable` picture that is in memory."""
 
-    def __init__(self, image: Image.Image) -> None:
-        self.image = image
-        self.height, self.width = image.height, image.width
+    def __init__(self, bands: tuple[Image.Image, ...]) -> None:
+        self._bands = bands
+        self.height, self.width = bands[0].height, bands[0].width
+        self.deep = False
 
     def rgb(self, shrink: int = 1) -> Image.Image:
-        return self.image
+        return false_colour(np.concatenate([np.atleast_3d(np.asarray(band)) for band in self._bands], axis=2))
+
+    def bands(self, shrink: int = 1) -> tuple[Image.Image, ...]:
+        return self._bands
 
 
-def as_picture(image: Any) -> Image.Image:
-    """A PIL image, an array `(H, W[, 3])`, or a tensor `(3, H, W)` as an RGB picture."""
+def as_bands(image: Any, reading: Reading) -> tuple[Image.Image, ...]:
+    """A PIL image, an array `(H, W[, C])`, or a tensor `(C, H, W)` as pictures of one or three channels."""
     if isinstance(image, Image.Image):
-        return to_rgb(image)
+        return bands_of(image, reading)
     if isinstance(image, np.ndarray | Tensor):
-        return Image.fromarray(_as_pixels(np.asarray(image)[None])[0])
+        pixels = _as_pixels(np.asarray(image)[None], reading)[0]  # (H, W, C)
+        if reading.channels == 3:
+            return (Image.fromarray(pixels),)
+        return tuple(Image.fromarray(np.ascontiguousarray(pixels[..., c])) for c in range(reading.channels))
     raise CsmlError(f"data: an item of the dataset is a {type(image).__name__}, not an image; leave transforms out")
 
 
-def _from_array(data: Any, labels: Any) -> ArrayImages:
-    pixels = _as_pixels(np.asarray(data))
+def _from_array(data: Any, labels: Any, reading: Reading) -> ArrayImages:
+    pixels = _as_pixels(np.asarray(data), reading)
     known, classes = _as_classes(None if labels is None else list(np.asarray(labels)), None, len(pixels))
     title = f"array-{cache_key(pixels.shape, pixels[:: max(1, len(pixels) // _SAMPLED)].tobytes(), known.tobytes())}"
     return ArrayImages(pixels, known, classes, title)
 
 
-def _as_pixels(values: np.ndarray) -> np.ndarray:
-    """`(N, H, W[, C])` or `(N, C, H, W)`, uint8 or floats in [0, 1] → uint8 `(N, H, W, 3)`."""
+def _as_pixels(values: np.ndarray, reading: Reading) -> np.ndarray:
+    """`(N, H, W[, C])` or `(N, C, H, W)`, uint8, uint16 or floats in [0, 1] → uint8 `(N, H, W, C)`."""
+    wanted = reading.channels
+    known = (1, 3) if wanted == 3 else (wanted,)
     if values.ndim == 3:
         values = values[..., None]
-    if values.ndim == 4 and values.shape[-1] not in (1, 3) and values.shape[1] in (1, 3):
+    if values.ndim == 4 and values.shape[-1] not in known and values.shape[1] in known:
         values = np.moveaxis(values, 1, -1)
-    if values.ndim != 4 or values.shape[-1] not in (1, 3) or not len(values):
-        raise CsmlError(f"data: expected images as (N, H, W, 3) or (N, 3, H, W), got {values.shape}")
+    if values.ndim != 4 or values.shape[-1] not in known or not len(values):
+        raise CsmlError(f"data: expected images as (N, H, W, {wanted}) or (N, {wanted}, H, W), got {values.shape}")
+    if values.dtype == np.uint16:
+        values = np.stack([as_bytes(image, reading) for image in values])
     if np.issubdtype(values.dtype, np.floating):
         if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
             raise CsmlError("data: floating-point images must lie in [0, 1]; give uint8 images otherwise")
         values = (values * 255).round().astype(np.uint8)
     if values.dtype != np.uint8:
         raise CsmlError(f"data: expected uint8 images or floats in [0, 1], got {values.dtype}")
-    return np.ascontiguousarray(np.broadcast_to(values, (*values.shape[:3], 3)))
+    return np.ascontiguousarray(np.broadcast_to(values, (*values.shape[:3], wanted)))
 
 
 def _labels_of(dataset: Any) -> list[Any] | None:

@@ -1,6 +1,5 @@
 """N images with ids 0 … N − 1, in one uint8 array or as files; both cut batches of crops by id."""
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,7 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from csml.data.decode import DecodeError, Picture
+from csml.data.decode import Decodable, DecodeError, open_picture
+from csml.data.depth import COLOUR, Reading, false_colour
 from csml.data.index import FolderIndex
 from csml.files import cache_key
 from csml.pixels import crop_resize
@@ -33,6 +33,10 @@ class Images(Protocol):
     """int64 `(N,)`, UNLABELED if unknown"""
     classes: tuple[str, ...]
 
+    @property
+    def channels(self) -> int:
+        """C, channels of every image."""
+
     def __len__(self) -> int: ...
 
     def name(self, id: int) -> str:
@@ -42,7 +46,11 @@ class Images(Protocol):
         """A hash that changes when an id refers to another image."""
 
     def read(self, id: int) -> Image.Image:
-        """The whole image in RGB; raises DecodeError if it cannot be read."""
+        """The whole image in RGB, for people: the first three of many channels.
+
+        Raises:
+            DecodeError: it cannot be read.
+        """
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
         """Decode each of B images once and cut several crops from it.
@@ -52,7 +60,7 @@ class Images(Protocol):
             cuts: for each crop, its boxes and the size to which they are resized.
 
         Returns:
-            For each of `cuts` uint8 `(B, 3, size, size)`; and bool `(B,)`, False if an image could not be read, in
+            For each of `cuts` uint8 `(B, C, size, size)`; and bool `(B,)`, False if an image could not be read, in
             which case its crops are black.
         """
 
@@ -61,10 +69,14 @@ class ArrayImages:
     """Images of equal size in one array, in memory or memory-mapped."""
 
     def __init__(self, pixels: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], title: str) -> None:
-        self.pixels = pixels  # uint8 (N, H, W, 3)
+        self.pixels = pixels  # uint8 (N, H, W, C)
         self.labels = labels
         self.classes = classes
         self.title = title
+
+    @property
+    def channels(self) -> int:
+        return int(self.pixels.shape[3])
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -76,10 +88,10 @@ class ArrayImages:
         return cache_key(self.title, len(self))
 
     def read(self, id: int) -> Image.Image:
-        return Image.fromarray(np.asarray(self.pixels[id]))
+        return false_colour(np.asarray(self.pixels[id]))
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
-        batch = torch.from_numpy(self.pixels[ids])  # (B, H, W, 3), a copy
+        batch = torch.from_numpy(self.pixels[ids])  # (B, H, W, C), a copy
         sizes = torch.tensor(batch.shape[1:3]).expand(len(batch), 2)  # (B, 2)
         crops = [crop_resize(batch, make(slice(None), sizes), size) for make, size in cuts]
         return crops, np.ones(len(ids), bool)
@@ -90,6 +102,12 @@ class FileImages(ABC):
 
     labels: np.ndarray
     classes: tuple[str, ...]
+    reading: Reading = COLOUR
+    """channels and depth"""
+
+    @property
+    def channels(self) -> int:
+        return self.reading.channels
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -104,15 +122,15 @@ class FileImages(ABC):
     def source(self, id: int) -> Path | BytesIO:
         """The file to decode, or its content."""
 
-    def open(self, id: int) -> Picture:
+    def open(self, id: int) -> Decodable:
         """Open the file without decoding it; raises DecodeError if it is not an image."""
-        return Picture(self.source(id))
+        return open_picture(self.source(id), self.reading)
 
     def read(self, id: int) -> Image.Image:
         return self.open(id).rgb()
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
-        crops = [np.zeros((len(ids), size, size, 3), np.uint8) for _, size in cuts]
+        crops = [np.zeros((len(ids), size, size, self.channels), np.uint8) for _, size in cuts]
         good = np.zeros(len(ids), bool)
         for start in range(0, len(ids), _OPEN_AT_ONCE):
             rows = slice(start, start + _OPEN_AT_ONCE)
@@ -125,11 +143,11 @@ class FileImages(ABC):
                 with suppress(DecodeError):
                     pieces = cut_picture(picture, boxes[row], [size for _, size in cuts])
                     for crop, piece in zip(crops, pieces, strict=True):
-                        crop[start + row] = np.asarray(piece)
+                        crop[start + row] = piece
                     good[start + row] = True
         return [torch.from_numpy(crop).permute(0, 3, 1, 2).contiguous() for crop in crops], good
 
-    def _open(self, id: int) -> Picture | None:
+    def _open(self, id: int) -> Decodable | None:
         try:
             return self.open(id)
         except DecodeError:
@@ -137,10 +155,17 @@ class FileImages(ABC):
 
 
 class FolderImages(FileImages):
-    """All images in a folder and its subfolders."""
+    """Image files: all in a folder and its subfolders, or those of a list."""
 
-    def __init__(self, index: FolderIndex, labels: np.ndarray | None = None, classes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        index: FolderIndex,
+        labels: np.ndarray | None = None,
+        classes: tuple[str, ...] = (),
+        reading: Reading = COLOUR,
+    ) -> None:
         self.index = index
+        self.reading = reading
         self.labels = np.full(len(index), UNLABELED, dtype=np.int64) if labels is None else labels
         self.classes = classes
 
@@ -157,16 +182,15 @@ class FolderImages(FileImages):
         return self.index.name(id)
 
     def fingerprint(self) -> str:
-        digest = hashlib.blake2b(self.index.buffer.data, digest_size=10)
-        digest.update(self.index.offsets.data)
-        return digest.hexdigest()
+        return self.index.fingerprint()
 
 
 class ListedImages(FileImages):
     """Individual files, in the given order."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], reading: Reading = COLOUR) -> None:
         self.paths = list(paths)
+        self.reading = reading
         self.labels = np.full(len(paths), UNLABELED, dtype=np.int64)
         self.classes: tuple[str, ...] = ()
 
@@ -186,17 +210,19 @@ class ListedImages(FileImages):
         return cache_key(*(str(path) for path in self.paths))
 
 
-def cut_picture(picture: Picture, boxes: np.ndarray, sizes: Sequence[int]) -> list[Image.Image]:
-    """Decode a file once, no larger than needed, cut its boxes `(V, 4)` and resize each to its size."""
+def cut_picture(picture: Decodable, boxes: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    """Decode a file once, no larger than needed, cut its boxes `(V, 4)` and resize each to its size: uint8
+    `(size, size, C)` each."""
     # Decode at least twice as large as needed, as Pillow's thumbnails do: the resize filter then hides the shortcut.
     shrink = min(min(box[2], box[3]) // (2 * size) for box, size in zip(boxes, sizes, strict=True))
-    decoded = picture.rgb(int(shrink))
-    if decoded.width != picture.width:
-        boxes = np.round(boxes * (decoded.width / picture.width)).astype(np.int64)
+    bands = picture.bands(int(shrink))
+    if bands[0].width != picture.width:
+        boxes = np.round(boxes * (bands[0].width / picture.width)).astype(np.int64)
     pieces = []
     for (top, left, height, width), size in zip(boxes.tolist(), sizes, strict=True):
-        piece = decoded.crop((left, top, left + width, top + height))
-        pieces.append(piece.resize((size, size), Image.Resampling.BILINEAR))
+        box = (left, top, left + width, top + height)
+        cut = [band.crop(box).resize((size, size), Image.Resampling.BILINEAR) for band in bands]
+        pieces.append(np.concatenate([np.atleast_3d(np.asarray(piece)) for piece in cut], axis=2))  # (size, size, C)
     return pieces
 
 
@@ -214,6 +240,10 @@ class Subset:
         self.ids = ids
         self.labels = images.labels[ids] if labels is None else labels
         self.classes = images.classes if classes is None else classes
+
+    @property
+    def channels(self) -> int:
+        return self.images.channels
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -4,23 +4,28 @@ A million Python strings take 100 MB in every worker that touches them. One byte
 mapped from the cache, are in memory once.
 """
 
+import hashlib
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from csml.data.decode import EXTENSIONS
+from csml.data.decode import AVIF, HEIC, image_suffixes
 from csml.errors import CsmlError
-from csml.files import atomic_write, cache_dir, cache_key, save_array
+from csml.files import atomic_write, cache_dir, cache_key, read_json, save_array, write_json
 
-_FORMAT = 1
+_FORMAT = 2
+_SHOWN = 5
+"""Suffixes that a message names."""
 
 
 @dataclass(frozen=True)
 class FolderIndex:
-    """Relative paths of N images, sorted. An image's id is its place in this order, the same on every machine."""
+    """Paths of N images, relative to a folder. An image's id is its place in this order, the same on every machine:
+    sorted where the folder was searched, else as listed."""
 
     root: Path
     store: Path
@@ -43,14 +48,50 @@ class FolderIndex:
     def path(self, id: int) -> Path:
         return self.root / self.name(id)
 
+    def fingerprint(self) -> str:
+        """A hash of all paths in their order."""
+        digest = hashlib.blake2b(self.buffer.data, digest_size=10)
+        digest.update(self.offsets.data)
+        return digest.hexdigest()
+
 
 def index_folder(root: Path) -> FolderIndex:
     """Find all images below `root`. Links to folders are followed once; hidden files and folders are skipped."""
     root = root.resolve()
-    store = cache_dir() / "folders" / cache_key(_FORMAT, str(root), sorted(EXTENSIONS))
+    store = cache_dir() / "folders" / cache_key(_FORMAT, str(root), sorted(image_suffixes()))
     if not _unchanged(root, store):
         _write_index(root, store)
     return _open_index(root, store)
+
+
+def index_paths(root: Path, paths: list[bytes]) -> FolderIndex:
+    """The index of given paths, relative to `root` or absolute, in this order."""
+    store = cache_dir() / "lists" / cache_key(_FORMAT, str(root), hashlib.blake2b(b"\0".join(paths)).digest())
+    if not (store / "offsets.npy").exists():
+        _save_paths(store, paths)
+    return _open_index(root, store)
+
+
+def left_out(index: FolderIndex) -> str | None:
+    """A line about the files of a folder that are not images for this installation; None if there are none."""
+    return say_left_out(read_json(index.store / "left_out.json"))
+
+
+def say_left_out(counts: dict[str, int]) -> str | None:
+    """The line for counts of files by suffix, such as `left out 12 files: 10 .txt, 2 .heic (pip install …)`."""
+    if not counts:
+        return None
+    ways = dict.fromkeys(HEIC, " (pip install 'csml[heic]')") | dict.fromkeys(AVIF, " (needs Pillow 11.3)")
+    ordered = sorted(counts.items(), key=lambda item: (item[0] not in ways, -item[1], item[0]))
+    named = [f"{count:,} {suffix or 'without a suffix'}{ways.get(suffix, '')}" for suffix, count in ordered[:_SHOWN]]
+    total, rest = sum(counts.values()), sum(count for _, count in ordered[_SHOWN:])
+    more = [f"{rest:,} others"] if rest else []
+    return f"left out {total:,} file{'s' if total > 1 else ''}: {', '.join(named + more)}"
+
+
+def suffix_of(name: bytes) -> str:
+    """The lower-case suffix of a file name, with its dot."""
+    return os.path.splitext(name)[1].lower().decode("ascii", "replace")
 
 
 def _open_index(root: Path, store: Path) -> FolderIndex:
@@ -77,6 +118,8 @@ def _write_index(root: Path, store: Path) -> None:
     folders: list[bytes] = []
     times: list[int] = []
     paths: list[bytes] = []
+    others: Counter[str] = Counter()
+    suffixes = image_suffixes()
     visited: set[tuple[int, int]] = set()
     pending = [b""]
     top = os.fsencode(root)
@@ -97,15 +140,28 @@ def _write_index(root: Path, store: Path) -> None:
             if entry.name.startswith(b"."):
                 continue
             relative = folder + b"/" + entry.name if folder else entry.name
-            if entry.is_dir():
+            if _is_folder(entry):
                 pending.append(relative)
-            elif os.path.splitext(entry.name)[1].lower().decode("ascii", "replace") in EXTENSIONS:
+            elif (suffix := suffix_of(entry.name)) in suffixes:
                 paths.append(relative)
+            else:
+                others[suffix] += 1
     paths.sort()
-    lengths = np.fromiter((len(path) for path in paths), dtype=np.int64, count=len(paths))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    save_array(store / "paths.npy", np.frombuffer(b"".join(paths), dtype=np.uint8))
-    save_array(store / "offsets.npy", offsets)
+    write_json(store / "left_out.json", others)
+    _save_paths(store, paths)
     # Written last: while this file is missing or outdated, the index is created again.
     with atomic_write(store / "folders.npz") as temporary, temporary.open("wb") as file:
         np.savez(file, folders=np.array(folders, dtype=np.bytes_), times=np.array(times, dtype=np.int64))
+
+
+def _is_folder(entry: "os.DirEntry[bytes]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def _save_paths(store: Path, paths: list[bytes]) -> None:
+    lengths = np.fromiter((len(path) for path in paths), dtype=np.int64, count=len(paths))
+    save_array(store / "paths.npy", np.frombuffer(b"".join(paths), dtype=np.uint8))
+    save_array(store / "offsets.npy", np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))

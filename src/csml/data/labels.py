@@ -2,9 +2,7 @@
 
 import csv
 import difflib
-import io
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +11,10 @@ import numpy as np
 from csml.data.concat import ConcatImages
 from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
 from csml.data.open import DataSplits, hold_out
+from csml.data.tables import read_list, read_table
 from csml.errors import CsmlError, some
 from csml.files import atomic_write
 
-_PATH_COLUMNS = ("path", "file", "filename", "image", "name")
-_LABEL_COLUMNS = ("label", "class", "category")
 _SHOWN = 3
 """Names that a message shows if there are many."""
 
@@ -113,59 +110,6 @@ def ids_in(images: Images, subset: Images) -> np.ndarray:
     return ids
 
 
-def read_table(path: Path) -> list[tuple[int, str, str]]:
-    """Line number, path and label of each row of a CSV file (with or without a header) or of JSON lines."""
-    text = _read_text(path, "labels")
-    rows = list(_json_rows(path, text) if path.suffix in (".jsonl", ".ndjson", ".json") else _csv_rows(path, text))
-    if not rows:
-        raise CsmlError(f"labels: {path} names no image; each line must be path,label")
-    for line, name, label in rows:
-        if not name or not label:
-            raise CsmlError(f"labels: {path}, line {line}: the {'label' if name else 'path'} is empty")
-    return rows
-
-
-def _read_text(path: Path, key: str) -> str:
-    try:
-        return path.read_text("utf-8-sig", errors="surrogateescape")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CsmlError(f"{key}: {path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
-
-
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ",")
-    place = (0, 1)
-    for number, row in enumerate(lines, 1):
-        if not any(cell.strip() for cell in row):
-            continue
-        cells = [cell.strip() for cell in row]
-        if number == 1:
-            lower = [cell.lower() for cell in cells]
-            path_column, label_column = _column(lower, _PATH_COLUMNS), _column(lower, _LABEL_COLUMNS)
-            if path_column is not None and label_column is not None:
-                place = (path_column, label_column)
-                continue
-        if len(cells) <= max(place):
-            raise CsmlError(f"labels: {path}, line {number}: expected path,label, found {','.join(row)!r}")
-        yield number, cells[place[0]], cells[place[1]]
-
-
-def _column(header: list[str], names: tuple[str, ...]) -> int | None:
-    return next((header.index(name) for name in names if name in header), None)
-
-
-def _json_rows(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            yield number, str(row["path"]), str(row["label"])
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            wanted = '{"path": "a.jpg", "label": "cat"}'
-            raise CsmlError(f"labels: {path}, line {number}: expected {wanted}, found {line[:60]!r}") from error
-
-
 class Names:
     """Finds ids by relative path, by a path that contains the data folder, or by a file name that is unique."""
 
@@ -241,7 +185,7 @@ def _from_table(
 
 
 def _named(images: Images, val: Images | None, path: Path, notes: list[str]) -> Images:
-    wanted = [line.strip() for line in _read_text(path, "list").splitlines() if line.strip()]
+    wanted = read_list(path, "list")
     names = Names(images)
     found = {name: names.find(name) for name in dict.fromkeys(wanted)}
     ids = sorted({id for id in found.values() if id is not None})

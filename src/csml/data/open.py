@@ -1,20 +1,22 @@
-"""Opens the value of `--data`: a training set, its labelled images, and a validation set."""
+"""Opens the value of `data`: a training set, its labelled images, and a validation set."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from csml.config import NAMED, ImagesConfig
+from csml.config import ImagesConfig, split_sources
+from csml.data.concat import ConcatImages
+from csml.data.decode import DecodeError, Picture
 from csml.data.downloads import cifar10, cifar100, stl10
-from csml.data.images import UNLABELED, FolderImages, Images, Subset
-from csml.data.index import FolderIndex, index_folder
+from csml.data.huggingface import HubImages
+from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
+from csml.data.sources import open_sources
 from csml.data.synthetic import synthetic
+from csml.data.tars import TarImages
 from csml.errors import CsmlError
 
-_TRAIN_FOLDERS = ("train", "training")
-_VAL_FOLDERS = ("val", "valid", "validation", "test")
 _HELD_OUT = 0.2
+_DOWNLOADS = {"cifar10": cifar10, "cifar100": cifar100, "stl10": stl10}
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,13 @@ class DataSplits:
 
 
 def open_data(data: str, config: ImagesConfig) -> DataSplits:
-    """Open `data`: a folder, a pack, or one of NAMED.
+    """Open `data`: one or more folders, patterns, lists, tar files, Hugging Face data sets or packs, or one of NAMED.
 
-    The train/ and val/ folders inside a folder are used as such. Of any other labelled folder, a fixed fifth of each
-    class is held out as the test set of the protocols; pre-training, which does not use labels, uses all images.
+    The train/ and val/ or test/ folders inside a folder are used as such. Of any other labelled images, a fixed fifth
+    of each class is held out as the test set of the protocols; pre-training does not use labels and uses all images.
     """
     splits = _open_whole(data, config)
+    splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config)))
     if config.sample is None:
         return splits
     train = _sampled(splits.train, config.sample)
@@ -49,126 +52,52 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
 def _open_whole(data: str, config: ImagesConfig) -> DataSplits:
     if data == "synthetic":
         size = config.synthetic_size or config.size
-        train, val = synthetic(size, config.synthetic_train, config.synthetic_val)
-        return DataSplits(train, train, val)
-    if data == "stl10":
-        train, val = stl10()
-        return DataSplits(train, Subset(train, np.flatnonzero(train.labels != UNLABELED)), val)
-    if data in ("cifar10", "cifar100"):
-        train, val = cifar10() if data == "cifar10" else cifar100()
-        return DataSplits(train, train, val)
-    if is_pack(data):
-        return _open_pack(data, config)
-    root = Path(data).expanduser()
-    splits = open_folders(root, config)
-    notes = tuple(_description(images.index.root, images) for images in splits.values())
-    return splits_of(splits["train"], splits.get("val"), notes)
+        return splits_of(*synthetic(size, config.synthetic_train, config.synthetic_val))
+    if data in _DOWNLOADS:
+        train, val = _DOWNLOADS[data]()
+        return splits_of(train, val)
+    splits, notes = open_sources(split_sources(data), config)
+    return splits_of(splits["train"], splits.get("val"), tuple(notes))
 
 
-def is_pack(data: str) -> bool:
-    """Whether `data` is a pack made by `csml pack`: a local folder, or any URL."""
-    return "://" in data or (Path(data).expanduser() / "pack.json").exists()
-
-
-def open_folders(root: Path, config: ImagesConfig) -> dict[str, FolderImages]:
-    """The splits `train` and, if there is one, `val`: subfolders of `root`, or the whole folder as `train`."""
-    if not root.exists():
-        raise CsmlError(f"data: there is no folder {root}; give a folder of images or one of {', '.join(NAMED)}")
-    if not root.is_dir():
-        raise CsmlError(f"data: {root} is a file; give the folder that holds the images")
-    train_root, val_root = _split_folders(root)
-    train = folder_images(train_root, config, classes=None)
-    if val_root is None or not train.classes:
-        return {"train": train}
-    return {"train": train, "val": folder_images(val_root, config, classes=train.classes)}
-
-
-def _open_pack(data: str, config: ImagesConfig) -> DataSplits:
-    from csml.data.packed import Pack, PackedImages  # here: pyarrow is not needed for folders
-
-    pack = Pack(data)
-    unlabeled = config.labels == "none"
-    splits = {split: PackedImages(pack, split, unlabeled=unlabeled) for split in pack.index["parts"]}
-    notes = tuple(_description(f"{data}, {split}", images) for split, images in splits.items())
-    return splits_of(splits["train"], splits.get("val"), notes)
+def _looked_at(images: Images, config: ImagesConfig) -> tuple[str, ...]:
+    """Notes about the first file; raises CsmlError before thousands of files fail for the same reason."""
+    if images.channels != config.channels:
+        raise CsmlError(f"images.channels: the images have {images.channels} channels, not {config.channels}")
+    source = source_of(images)
+    source = source_of(source.members[0]) if isinstance(source, ConcatImages) else source
+    if not isinstance(source, FolderImages | TarImages | HubImages):  # a remote pack is fetched when it is needed
+        return ()
+    try:
+        picture = source.open(0)
+        if config.channels not in (1, 3) or not isinstance(picture, Picture):
+            picture.bands()
+    except DecodeError as error:
+        text = str(error.__cause__ or error)
+        if "channels" in text or "csml[" in text:
+            raise CsmlError(f"data: {source.name(0)}: {text}") from error
+        return ()
+    if not picture.deep:
+        return ()
+    if config.sixteen_bit == "percentile":
+        return ("16 bits become 8: each channel of an image from its 0.5 to its 99.5 percentile",)
+    return ("16 bits become 8: 65 535 becomes 255 (for dark images: --images.sixteen_bit percentile)",)
 
 
 def splits_of(train: Images, val: Images | None = None, notes: tuple[str, ...] = ()) -> DataSplits:
     """Training images and, if they have labels, the images on which the protocols train and test."""
+    labeled = _with_labels(train)
     if val is None or not train.classes:
-        return DataSplits(train, *_hold_out(train), notes)
+        return DataSplits(train, *_hold_out(labeled), notes)
     if not val.classes:
         note = "the test images have no labels, so a fifth of the training images is used for testing"
-        return DataSplits(train, *_hold_out(train), (*notes, note))
-    return DataSplits(train, train, val, notes)
+        return DataSplits(train, *_hold_out(labeled), (*notes, note))
+    return DataSplits(train, labeled, _with_labels(val), notes)
 
 
-def _description(place: object, images: Images) -> str:
-    if not images.classes:
-        return f"{place}: {len(images):,} images, no labels"
-    return (
-        f"{place}: {len(images):,} images, {len(images.classes)} classes by folder (if the folders are not classes: "
-        "--images.labels none)"
-    )
-
-
-def _split_folders(root: Path) -> tuple[Path, Path | None]:
-    """The folders train/ and val/ in `root`, or `root` itself. Without val/, a "train" among others is a class."""
-    train, val = _first_folder(root, _TRAIN_FOLDERS), _first_folder(root, _VAL_FOLDERS)
-    others = [path for path in root.iterdir() if path.is_dir() and path not in (train, val) and path.name[0] != "."]
-    if train is None or (val is None and others):
-        return root, None
-    return train, val
-
-
-def _first_folder(root: Path, names: tuple[str, ...]) -> Path | None:
-    return next((root / name for name in names if (root / name).is_dir()), None)
-
-
-def folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | None) -> FolderImages:
-    """All images below `root`, labelled by their class folders.
-
-    Args:
-        root: the folder.
-        config: whether folders are classes.
-        classes: the classes of the training set, for a validation set; None for a training set.
-    """
-    index = index_folder(root)
-    if len(index) == 0:
-        raise CsmlError(f"data: no image below {root}; expected .jpg, .png, .webp, .bmp, .gif, .tif or .ppm files")
-    names, labels = _labels_from_folders(index)
-    enough = 2 if classes is None else 1  # a single folder is a class only if the training set has that class
-    if config.labels == "none" or (config.labels == "auto" and (labels is None or len(names) < enough)):
-        return FolderImages(index)
-    if labels is None:
-        raise CsmlError(f"images.labels: folders needs every image in a class folder, but {root} has others")
-    if classes is not None:
-        unseen = sorted(set(names) - set(classes))
-        if unseen:
-            raise CsmlError(f"data: {root} has the class {unseen[0]!r}, which the training folder does not have")
-        labels = np.array([classes.index(name) for name in names], dtype=np.int64)[labels]
-        names = classes
-    return FolderImages(index, labels, names)
-
-
-def _labels_from_folders(index: FolderIndex) -> tuple[tuple[str, ...], np.ndarray | None]:
-    """Class names and labels `(N,)` if every path is exactly `class/file`; else no names and None."""
-    slashes = np.flatnonzero(np.asarray(index.buffer) == ord("/"))
-    owner = np.searchsorted(index.offsets, slashes, side="right") - 1  # the path that each slash belongs to
-    if not np.array_equal(owner, np.arange(len(index))):
-        return (), None
-    # Paths are sorted, so the paths of a class are consecutive: a new class starts where the folder changes.
-    names: list[str] = []
-    labels = np.empty(len(index), dtype=np.int64)
-    buffer = np.asarray(index.buffer).tobytes()
-    previous = None
-    for row, (start, end) in enumerate(zip(index.offsets[:-1].tolist(), slashes.tolist(), strict=True)):
-        folder = buffer[start:end]
-        if folder != previous:
-            names.append(folder.decode("utf-8", "surrogateescape"))
-            previous = folder
-        labels[row] = len(names) - 1
-    return tuple(names), labels
+def _with_labels(images: Images) -> Images:
+    known = np.flatnonzero(images.labels != UNLABELED)
+    return images if len(known) == len(images) else Subset(images, known)
 
 
 def _sampled(images: Images, count: int) -> Images:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from csml.data.depth import COLOUR, Reading
 from csml.data.images import UNLABELED, FileImages, FolderImages
 from csml.errors import CsmlError, reason
 from csml.extras import extra
@@ -105,8 +106,8 @@ class Pack:
 class PackedImages(FileImages):
     """The images of one split of a pack."""
 
-    def __init__(self, pack: Pack, split: str, unlabeled: bool = False) -> None:
-        self.pack, self.split, self.unlabeled = pack, split, unlabeled
+    def __init__(self, pack: Pack, split: str, unlabeled: bool = False, reading: Reading = COLOUR) -> None:
+        self.pack, self.split, self.unlabeled, self.reading = pack, split, unlabeled, reading
         self._names = pack.table(pack.names(split), _NAMES)
         self.shards = pack.shards(split)
         self.starts = np.concatenate([[0], np.cumsum([shard.rows for shard in self.shards])])
@@ -116,7 +117,7 @@ class PackedImages(FileImages):
         self.labels = self._names["label"].to_numpy().copy() if self.classes else none
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedImages, (self.pack, self.split, self.unlabeled)  # a worker maps the same files
+        return PackedImages, (self.pack, self.split, self.unlabeled, self.reading)  # a worker maps the same files
 
     def __len__(self) -> int:
         return int(self.starts[-1])

@@ -11,7 +11,8 @@ from typing import Any
 
 from PIL import Image
 
-from csml.data.decode import DecodeError, Picture
+from csml.data.decode import DecodeError, open_picture
+from csml.data.depth import reading_of
 from csml.explorer.state import Explored, read_labels
 from csml.extras import extra
 from csml.program import program
@@ -97,7 +98,9 @@ def build_app(explored: Explored) -> Starlette:
     async def search(request: Request) -> Response:
         content = await _body(request)
         try:
-            found = await asyncio.to_thread(lambda: explored.search(Picture(io.BytesIO(content)), 24))
+            found = await asyncio.to_thread(
+                lambda: explored.search(open_picture(io.BytesIO(content), reading_of(explored.opened.config)), 24)
+            )
         except DecodeError as error:
             raise HTTPException(400, "This file is not a readable picture.") from error
         return JSONResponse(found)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from csml.config import ImagesConfig
-from csml.data.decode import Picture
+from csml.data.decode import Decodable
 from csml.data.images import UNLABELED, ArrayImages, Images, cut_picture, source_of
-from csml.data.labels import read_table
+from csml.data.tables import read_table
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import prepare
 from csml.evaluation.index import SearchIndex, open_index
@@ -55,7 +55,7 @@ class Explored:
         return [pair for pair in self._nearest(self.index.features[id : id + 1], k + 1) if pair[0] != id][:k]
 
     @torch.no_grad()
-    def search(self, picture: Picture, k: int) -> list[tuple[int, float]]:
+    def search(self, picture: Decodable, k: int) -> list[tuple[int, float]]:
         """The images nearest to a picture from anywhere."""
         config, device = self.opened.config, self.opened.fabric.device
         with self.lock, self.opened.fabric.autocast():
@@ -63,13 +63,13 @@ class Explored:
             feature = FeatureNet(self.opened.net)(image)[4]
         return self._nearest(feature.float().cpu(), k)
 
-    def _crop(self, picture: Picture, config: ImagesConfig) -> torch.Tensor:
-        """uint8 `(1, 3, S, S)`, cropped like the images of the data, so that the same picture has the same features."""
+    def _crop(self, picture: Decodable, config: ImagesConfig) -> torch.Tensor:
+        """uint8 `(1, C, S, S)`, cropped like the images of the data, so that the same picture has the same features."""
         boxes = center_boxes(torch.tensor([[picture.height, picture.width]]), config.eval_crop)
         if isinstance(source_of(self.images), ArrayImages):
             return crop_resize(torch.from_numpy(np.array(picture.rgb()))[None], boxes, config.size)
         (cut,) = cut_picture(picture, boxes.numpy(), [config.size])
-        return torch.from_numpy(np.array(cut)).permute(2, 0, 1)[None]
+        return torch.from_numpy(cut).permute(2, 0, 1)[None]
 
     def _nearest(self, feature: torch.Tensor, k: int) -> list[tuple[int, float]]:
         ids, similarities = self.index.search(feature, min(k, len(self.images)))

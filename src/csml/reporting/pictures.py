@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from csml.data.depth import false_colour
 from csml.data.images import Images
 from csml.pixels import center_boxes
 from csml.progress import watched
@@ -49,7 +50,10 @@ def thumbnail(images: Images, id: int, side: int) -> Image.Image | None:
 def _squares(images: Images, ids: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
     """Centre squares uint8 `(B, side, side, 3)`, decoded no larger than needed, and which images could be read."""
     (crops,), good = images.cut(ids, [(lambda rows, sizes: center_boxes(sizes, 1.0), side)])
-    return crops.permute(0, 2, 3, 1).contiguous().numpy(), good
+    pixels = crops.permute(0, 2, 3, 1).contiguous().numpy()  # (B, side, side, C)
+    if images.channels != 3:
+        pixels = np.stack([np.asarray(false_colour(square)) for square in pixels])
+    return pixels, good
 
 
 def data_url(picture: Image.Image, quality: int = 75) -> str:

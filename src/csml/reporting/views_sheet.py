@@ -6,10 +6,11 @@ from PIL import Image
 from torch import Tensor
 
 from csml.config import PretrainConfig
+from csml.data.depth import false_colour
 from csml.data.images import Images
 from csml.data.loading import view_batches
 from csml.data.sampling import generator_for, plan_batch
-from csml.pixels import MEAN, STD
+from csml.pixels import normalization_of
 from csml.views.recipe import SWAPPED, crop_specs, make_views
 
 
@@ -52,6 +53,7 @@ def _views_of_one(
 
 
 def _picture(view: Tensor) -> Image.Image:
-    """A normalised view `(3, S, S)` as a picture."""
-    pixels = view * torch.tensor(STD)[:, None, None] + torch.tensor(MEAN)[:, None, None]
-    return Image.fromarray((pixels.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy())
+    """A normalised view `(C, S, S)` as a picture."""
+    mean, std = (torch.tensor(values)[:, None, None] for values in normalization_of(len(view)))
+    pixels = view * std + mean
+    return false_colour((pixels.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy())

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from csml.config import AugmentationConfig
 from csml.distributed.world import Part
-from csml.pixels import IMAGENET, Normalization, normalize
+from csml.pixels import Normalization, normalize
 
 _LUMA = (0.2989, 0.587, 0.114)
 ORDER_GROUP = 64
@@ -87,16 +87,19 @@ def draw_params(
     return AugmentParams(**{name: values[start : start + samples] for name, values in drawn.items()}, start=start)
 
 
-def augment(crops: Tensor, params: AugmentParams, max_sigma: float, by: Normalization = IMAGENET) -> Tensor:
-    """Augment and normalise: uint8 crops `(B, 3, S, S)` → float32 `(B, 3, S, S)` on the same device."""
+def augment(crops: Tensor, params: AugmentParams, max_sigma: float, by: Normalization | None = None) -> Tensor:
+    """Augment and normalise: uint8 crops `(B, C, S, S)` → float32 `(B, C, S, S)` on the same device.
+
+    Saturation, hue and greyscale are those of colours: with C ≠ 3 they are left out.
+    """
     # Flip first, while pixels are bytes: cheaper, and it commutes with every other operation.
     flipped = params.flip.nonzero()[:, 0].to(crops.device, non_blocking=True)  # (f,)
     crops = crops.index_copy(0, flipped, crops.index_select(0, flipped).flip(3))
-    x = torch.empty(crops.shape, device=crops.device)  # (B, 3, S, S)
+    x = torch.empty(crops.shape, device=crops.device)  # (B, C, S, S)
     for rows in _chunks(crops, params.start):
         x[rows].copy_(crops[rows]).div_(255)
         _jitter(x[rows], params, rows)
-        if params.gray[rows].any():
+        if crops.shape[1] == 3 and params.gray[rows].any():
             gray = _column(params.gray[rows].float(), x)
             x[rows].lerp_(_luma(x[rows]), gray)
     for sigma, index in _blurred(params.sigma, max(1, _BLURRED_AT_ONCE // crops[0].numel())):
@@ -133,7 +136,9 @@ def _column(values: Tensor, like: Tensor) -> Tensor:
 
 
 def _luma(x: Tensor) -> Tensor:
-    """`(B, 3, H, W)` → `(B, 1, H, W)`"""
+    """`(B, C, H, W)` → `(B, 1, H, W)`: the brightness of colours, the mean of other channels."""
+    if x.shape[1] != 3:
+        return x.mean(dim=1, keepdim=True)
     red, green, blue = x.split(1, dim=1)
     return (_LUMA[0] * red).add_(green, alpha=_LUMA[1]).add_(blue, alpha=_LUMA[2])
 
@@ -142,6 +147,7 @@ def _jitter(x: Tensor, params: AugmentParams, rows: slice) -> None:
     """Apply the four operations, in their drawn order and in place, to rows of one group; clamp as torchvision does."""
     if bool((params.brightness[rows] == 1).all() and (params.hue[rows] == 0).all()):
         return  # one coin switches all four operations
+    colour = x.shape[1] == 3
     for operation in params.order[rows.start].tolist():
         if operation == 0:
             x.mul_(_column(params.brightness[rows], x)).clamp_(0, 1)
@@ -149,9 +155,9 @@ def _jitter(x: Tensor, params: AugmentParams, rows: slice) -> None:
             factor = _column(params.contrast[rows], x)
             mean = _luma(x).mean(dim=(2, 3), keepdim=True)  # (G, 1, 1, 1)
             x.mul_(factor).add_((1 - factor) * mean).clamp_(0, 1)
-        elif operation == 2:
+        elif operation == 2 and colour:
             x.lerp_(_luma(x), _column(1 - params.saturation[rows], x)).clamp_(0, 1)
-        elif params.hue[rows].any():
+        elif operation == 3 and colour and params.hue[rows].any():
             shift_hue_(x, _column(params.hue[rows], x))
 
 
@@ -179,7 +185,7 @@ def shift_hue_(x: Tensor, shift: Tensor) -> None:
 
 
 def gaussian_blur(x: Tensor, sigma: Tensor, radius: int) -> Tensor:
-    """Blur `(B, 3, S, S)` with one `sigma` `(B,)` per sample; 2·radius + 1 taps, reflected borders.
+    """Blur `(B, C, S, S)` with one `sigma` `(B,)` per sample; 2·radius + 1 taps, reflected borders.
 
     One depthwise convolution per axis blurs all samples at once, each with its own sigma.
     """
@@ -188,7 +194,7 @@ def gaussian_blur(x: Tensor, sigma: Tensor, radius: int) -> Tensor:
     taps = torch.arange(-radius, radius + 1, device=x.device)
     kernel = torch.exp(-0.5 * (taps / sigma[:, None]) ** 2)  # (B, 2R+1)
     kernel = kernel * (kernel > 1e-9)  # denormal weights would make it four times slower
-    kernel = (kernel / kernel.sum(dim=1, keepdim=True)).repeat_interleave(channels, dim=0)  # (B·3, 2R+1)
+    kernel = (kernel / kernel.sum(dim=1, keepdim=True)).repeat_interleave(channels, dim=0)  # (B·C, 2R+1)
     x = F.pad(x, [radius] * 4, mode="reflect").view(1, batch * channels, size + 2 * radius, size + 2 * radius)
     x = F.conv2d(x, kernel[:, None, None, :], groups=batch * channels)
     x = F.conv2d(x, kernel[:, None, :, None], groups=batch * channels)

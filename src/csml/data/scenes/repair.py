@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as rle
 
-from csml.data.decode import DecodeError, Picture
+from csml.data.decode import Decodable, DecodeError, Picture
 from csml.data.images import ListedImages
 from csml.data.scenes.annotations import Annotations, Objects, Rle, Scenes
 from csml.errors import CsmlError, some
@@ -85,7 +85,7 @@ class AnnotatedFiles(ListedImages):
         path = self.paths[id]
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
-    def open(self, id: int) -> Picture:
+    def open(self, id: int) -> Decodable:
         return Picture(self.path(id), upright=id not in self.as_stored)
 
 

@@ -1,0 +1,94 @@
+"""Text files that name images: CSV or JSON lines with a path and perhaps a label, and lists of paths."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from csml.errors import CsmlError
+
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+"""Suffixes of tables."""
+_JSON = (".jsonl", ".ndjson", ".json")
+_PATH_COLUMNS = ("path", "file", "filename", "image", "name")
+_LABEL_COLUMNS = ("label", "class", "category")
+
+
+def read_table(path: Path) -> list[tuple[int, str, str]]:
+    """Line number, path and label of each row of a CSV file (with or without a header) or of JSON lines."""
+    rows = _rows(path, "labels", ("path", "label"))
+    if not rows:
+        raise CsmlError(f"labels: {path} names no image; each line must be path,label")
+    for line, name, label in rows:
+        if not name or not label:
+            raise CsmlError(f"labels: {path}, line {line}: the {'label' if name else 'path'} is empty")
+    return rows
+
+
+def read_image_table(path: Path) -> list[tuple[str, str | None]]:
+    """Path and, where there is one, label of each row of a table of images."""
+    rows = _rows(path, "data", ("path",))
+    for line, name, _ in rows:
+        if not name:
+            raise CsmlError(f"data: {path}, line {line}: the path is empty")
+    return [(name, label or None) for _, name, label in rows]
+
+
+def read_list(path: Path, key: str) -> list[str]:
+    """The lines of a text file that are not empty, without the spaces around them."""
+    return [name for line in read_text(path, key).split("\n") if (name := line.strip(" \t\r\f\v"))]
+
+
+def read_text(path: Path, key: str) -> str:
+    """A file of any encoding close to UTF-8; the key is that of the setting that named it."""
+    try:
+        return path.read_text("utf-8-sig", errors="surrogateescape")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CsmlError(f"{key}: {path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Line, path and label, empty where it is missing and not needed."""
+    text = read_text(path, key)
+    try:
+        return list((_json_rows if path.suffix in _JSON else _csv_rows)(path, text, key, needed))
+    except csv.Error as error:
+        raise CsmlError(f"{key}: {path} cannot be read as CSV ({error})") from error
+
+
+def _csv_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Iterator[tuple[int, str, str]]:
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ",")
+    place: tuple[int, int | None] = (0, 1)
+    for number, row in enumerate(lines, 1):
+        if not any(cell.strip() for cell in row):
+            continue
+        cells = [cell.strip() for cell in row]
+        if number == 1:
+            lower = [cell.lower() for cell in cells]
+            path_column, label_column = _column(lower, _PATH_COLUMNS), _column(lower, _LABEL_COLUMNS)
+            if path_column is not None and (label_column is not None or "label" not in needed):
+                place = (path_column, label_column)
+                continue
+        wanted = [column for column in (place[0], place[1] if "label" in needed else None) if column is not None]
+        if len(cells) <= max(wanted):
+            raise CsmlError(f"{key}: {path}, line {number}: expected {','.join(needed)}, found {','.join(row)!r}")
+        label = cells[place[1]] if place[1] is not None and place[1] < len(cells) else ""
+        yield number, cells[place[0]], label
+
+
+def _column(header: list[str], names: tuple[str, ...]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _json_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            label = row["label"] if "label" in needed else row.get("label")
+            yield number, str(row["path"]), "" if label is None and "label" not in needed else str(label)
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            wanted = '{"path": "a.jpg", "label": "cat"}' if "label" in needed else '{"path": "a.jpg"}'
+            raise CsmlError(f"{key}: {path}, line {number}: expected {wanted}, found {line[:60]!r}") from error
