@@ -82,8 +82,8 @@ def expected_cost(config: PretrainConfig, images: int) -> tuple[float, float]:
 
     A backward pass takes twice as long as a forward pass through the stages that learn.
     """
-    net = build_backbone(config.model.backbone, config.model.small_images).train(False)
-    batch = torch.zeros(_PROBED, 3, config.images.size, config.images.size)
+    net = build_backbone(config.model.backbone, config.model.small_images, config.images.channels).eval()
+    batch = torch.zeros(_PROBED, config.images.channels, config.images.size, config.images.size)
     saved = 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,7 @@ def run_supervised(config: SupervisedConfig, options: Options, in_memory: Any = 
     world = join_world(config.hardware)
     labeled = _open_labels(world, config, in_memory)
     with seeded(config.seed):
-        backbone = build_backbone(config.model.backbone, config.model.small_images)
+        backbone = build_backbone(config.model.backbone, config.model.small_images, config.images.channels)
         classifier = Classifier(backbone, len(labeled.train.classes))
     with classifier_session(world, "supervised", config, options, labeled) as (session, config):
         train_classifier(session, config, classifier, labeled)

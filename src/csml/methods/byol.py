@@ -32,7 +32,7 @@ class Byol(MomentumFramework):
 
     @classmethod
     def from_config(cls, config: PretrainConfig, images: int, world: World, device: torch.device) -> "Byol":
-        method = cls(build_encoder(config.model, norm=True), config.section(ByolConfig), world)
+        method = cls(build_encoder(config, norm=True), config.section(ByolConfig), world)
         # Without negatives BatchNorm leaks nothing, and statistics of the whole batch are better.
         synchronised(method, world, device)
         return method

@@ -39,7 +39,7 @@ class MomentumContrast(MomentumFramework):
         settings = config.section(ContrastConfig)
         # Each process, and each piece of a batch, is a sub-batch of its own already.
         splits = max(1, settings.bn_splits // (world.size * config.hardware.accumulate))
-        encoder, length = build_encoder(config.model, norm=False), queue_length(settings, images)
+        encoder, length = build_encoder(config, norm=False), queue_length(settings, images)
         return cls(encoder, length, replace(settings, bn_splits=splits), world)
 
     @classmethod

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from csml.config import ModelConfig, PretrainConfig
+from csml.config import PretrainConfig
 from csml.distributed.world import ALONE, World
 from csml.models.backbones import Backbone, build_backbone
 from csml.models.encoder import Encoder
@@ -80,9 +80,10 @@ class Framework(nn.Module):
         return [self.query_encoder]
 
 
-def build_encoder(model: ModelConfig, norm: bool) -> Encoder:
+def build_encoder(config: PretrainConfig, norm: bool) -> Encoder:
     """A fresh backbone with a head per level, with or without BatchNorm in the heads' MLPs."""
-    backbone = build_backbone(model.backbone, model.small_images)
+    model = config.model
+    backbone = build_backbone(model.backbone, model.small_images, config.images.channels)
     freeze_stages(backbone, model.frozen_stages)
     return Encoder(
         backbone,

@@ -35,7 +35,7 @@ class SimSiam(Framework):
 
     @classmethod
     def from_config(cls, config: PretrainConfig, images: int, world: World, device: torch.device) -> "SimSiam":
-        method = cls(build_encoder(config.model, norm=True), config.section(SimSiamConfig), world)
+        method = cls(build_encoder(config, norm=True), config.section(SimSiamConfig), world)
         # Without negatives BatchNorm leaks nothing, and statistics of the whole batch are better.
         synchronised(method, world, device)
         return method

@@ -18,7 +18,7 @@ from csml.models import raw_pixels
 from csml.models.raw_pixels import RawPixels
 from csml.models.small_resnet import WIDTHS, SmallResNet
 from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs, timm_strides
-from csml.pixels import IMAGENET, Normalization
+from csml.pixels import IMAGENET, Normalization, normalization_of
 
 Backbone = nn.Module
 """A network made by `build_backbone`. Called with images `(B, 3, H, W)`, it returns its feature `(B, F)`."""
@@ -35,17 +35,18 @@ class StageOutputs(NamedTuple):
     """`(B, F)`: the network's own feature. A ResNet's is the mean of its last map; others have more layers after it."""
 
 
-def build_backbone(name: str, small_images: bool = False) -> Backbone:
+def build_backbone(name: str, small_images: bool = False, channels: int = 3) -> Backbone:
     """Build a randomly initialised network without a classifier: images `(B, 3, H, W)` → features `(B, F)`.
 
     Args:
         name: one of `BACKBONES`, or `timm:NAME`.
         small_images: use a 3×3 first convolution with stride 1 and no max-pool, for images of about 32 pixels.
+        channels: C of the images.
     """
     if name.startswith(TIMM):
         if small_images:
             raise CsmlError(f"model.small_images: only ResNets have it, not {name}; leave it out")
-        return build_timm(name.removeprefix(TIMM))
+        return build_timm(name.removeprefix(TIMM), channels)
     if name in SMALL:
         net: ResNet = SmallResNet(WIDTHS[name])
     elif name in TORCHVISION:
@@ -54,11 +55,36 @@ def build_backbone(name: str, small_images: bool = False) -> Backbone:
         raise ValueError(f"backbone {name!r} is unknown; choose one of {', '.join(BACKBONES)}, or {TIMM}NAME")
     if small_images:
         width = net.conv1.out_channels
-        net.conv1 = nn.Conv2d(3, width, 3, stride=1, padding=1, bias=False)
+        net.conv1 = nn.Conv2d(channels, width, 3, stride=1, padding=1, bias=False)
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
         net.maxpool = nn.Identity()
+    elif channels != net.conv1.in_channels:
+        first = net.conv1
+        shape = {"kernel_size": first.kernel_size, "stride": first.stride, "padding": first.padding}
+        net.conv1 = nn.Conv2d(channels, first.out_channels, bias=False, **shape)
+        nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
     net.fc = nn.Identity()
     return net
+
+
+def image_channels(net: Backbone) -> int:
+    """C of the images that the network takes."""
+    return next((module.in_channels for module in net.modules() if isinstance(module, nn.Conv2d)), 3)
+
+
+def with_channels(net: Backbone, fresh: Backbone) -> Backbone:
+    """Load the weights of a network into one of the same architecture that takes images with other channels.
+
+    Every channel is seen by the mean filter of the first convolution, scaled so that the sum over channels stays.
+    """
+    weights = net.state_dict()
+    name = next(name for name, module in net.named_modules() if isinstance(module, nn.Conv2d)) + ".weight"
+    before, after = image_channels(net), image_channels(fresh)
+    if before != after:
+        mean = weights[name].mean(dim=1, keepdim=True)  # (O, 1, k, k)
+        weights[name] = mean.repeat(1, after, 1, 1) * (before / after)
+    fresh.load_state_dict(weights)
+    return fresh.eval()
 
 
 def stage_outputs(net: Backbone, images: Tensor) -> StageOutputs:
@@ -103,7 +129,10 @@ def normalization(net: Backbone) -> Normalization:
     """Mean and deviation by which the network expects its images to be normalised."""
     if isinstance(net, RawPixels):
         return raw_pixels.NORMALIZATION
-    return IMAGENET if isinstance(net, ResNet) else timm_normalization(net)
+    channels = image_channels(net)
+    if isinstance(net, ResNet) or channels != len(IMAGENET.mean):
+        return normalization_of(channels)
+    return timm_normalization(net)
 
 
 def own_narrowing(net: Backbone) -> int:
@@ -149,7 +178,7 @@ def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
     """Run the network once to find out shapes; training mode and running statistics stay as they are."""
     device = next((values.device for values in net.parameters()), torch.device("cpu"))  # raw pixels have none
     with torch.no_grad(), in_eval_mode(net):
-        return stage_outputs(net, torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
+        return stage_outputs(net, torch.zeros(1, image_channels(net), _BLANK_SIDE, _BLANK_SIDE, device=device))
 
 
 @contextlib.contextmanager

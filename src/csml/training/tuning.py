@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from csml.config import FinetuneConfig
 from csml.evaluation.logistic import Linear
-from csml.models.backbones import Backbone, FeatureNet
+from csml.models.backbones import Backbone, FeatureNet, image_channels
 from csml.models.classifier import Classifier
 
 TUNED = ("norms", "last-stage", "all")
@@ -62,7 +62,9 @@ def _tuned(backbone: Backbone, how: str) -> list[nn.Parameter]:
 def last_stage_parameters(backbone: Backbone) -> list[nn.Parameter]:
     """The parameters that the last stage depends on and the one before does not, in any kind of network."""
     parameters = list(backbone.requires_grad_(True).parameters())
-    features = FeatureNet(backbone, (3, 4))(torch.zeros(1, 3, _SIDE, _SIDE, device=parameters[0].device))
+    features = FeatureNet(backbone, (3, 4))(
+        torch.zeros(1, image_channels(backbone), _SIDE, _SIDE, device=parameters[0].device)
+    )
     before, last = (
         torch.autograd.grad(features[stage].sum(), parameters, retain_graph=stage == 3, allow_unused=True)
         for stage in (3, 4)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from csml.config import AugmentationConfig, PretrainConfig, ViewsConfig
 from csml.distributed.world import Part, whole
-from csml.pixels import IMAGENET, CropSpec, Normalization
+from csml.pixels import CropSpec, Normalization
 from csml.views.augment import augment, draw_params
 from csml.views.mixing import cutmix, mixup
 
@@ -93,7 +93,7 @@ def make_views(
     generator: torch.Generator,
     memory_format: torch.memory_format = torch.contiguous_format,
     part: Part | None = None,
-    by: Normalization = IMAGENET,
+    by: Normalization | None = None,
 ) -> Views:
     """Augment every crop with its own random draw, mix, and set the weight of every key for every query.
 
@@ -106,7 +106,7 @@ def make_views(
         generator: CPU generator of this step.
         memory_format: of the returned images.
         part: which rows of a batch these are, if several processes share it.
-        by: the normalisation that the network expects.
+        by: the normalisation that the network expects; by default that of a ResNet.
     """
     part = part or whole(len(anchor_ids))
 

@@ -24,7 +24,7 @@ from csml.config import (
 from csml.errors import CsmlError, reason, some
 from csml.files import atomic_write, checksum
 from csml.models import raw_pixels
-from csml.models.backbones import Backbone, build_backbone, normalization
+from csml.models.backbones import Backbone, build_backbone, image_channels, normalization
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
@@ -64,7 +64,7 @@ def load_backbone(path: str | Path) -> Backbone:
     if not facts:
         tensors = backbone_tensors(tensors)
     network = _network(path, facts, tensors)
-    net = build_backbone(network.backbone, network.small_images)
+    net = build_backbone(network.backbone, network.small_images, facts.get("channels", 3))
     if facts:
         tensors = tensors_named(tensors, list(net.state_dict()))
     _fill(net, tensors, f"{path} does not fit {network.backbone}")
@@ -103,7 +103,7 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
     facts = weight_facts(file)
     if "classes" not in facts:
         raise CsmlError(f"{path} is not a classifier; give a run of csml finetune, mine or supervised")
-    net = build_backbone(facts["backbone"], facts["small_images"])
+    net = build_backbone(facts["backbone"], facts["small_images"], facts.get("channels", 3))
     classifier = Classifier(net, len(facts["classes"]), unit=facts.get("unit", False))
     tensors = read_tensors(file)
     _fill(classifier, tensors, f"{path} does not fit {facts['backbone']}")
@@ -141,7 +141,7 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
     settings: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in facts["detector"].items()
     }
-    net = build_backbone(facts["backbone"], facts["small_images"])
+    net = build_backbone(facts["backbone"], facts["small_images"], facts.get("channels", 3))
     detector = build_detector(net, DetectorConfig(**settings), len(facts["classes"]), facts["masks"])
     _fill(detector, read_tensors(file), f"{path} does not fit {facts['backbone']}")
     detector.sides = (facts["test_side"], facts["max_side"])
@@ -182,6 +182,7 @@ def _facts(backbone: Backbone, model: BackboneConfig, images: ImagesConfig) -> d
         "small_images": model.small_images,
         "size": images.size,
         "eval_crop": images.eval_crop,
+        "channels": image_channels(backbone),
         **normalization(backbone)._asdict(),
     }
 

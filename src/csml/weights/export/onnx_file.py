@@ -10,7 +10,7 @@ from torch import nn
 from csml.config import BackboneConfig
 from csml.extras import extra
 from csml.files import atomic_write
-from csml.models.backbones import normalization
+from csml.models.backbones import image_channels, normalization
 from csml.models.classifier import Classifier
 
 
@@ -24,7 +24,7 @@ def to_onnx(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], path
     mean, std = normalization(net.backbone if isinstance(net, Classifier) else net)
     program = torch.onnx.export(
         net,
-        (torch.zeros(2, 3, size, size),),
+        (torch.zeros(2, image_channels(net), size, size),),
         input_names=["images"],
         output_names=[output],
         dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
