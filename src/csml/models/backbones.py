@@ -12,6 +12,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
+from csml.models.point_maps import guard_point_maps
 from csml.models.small_resnet import WIDTHS, SmallResNet
 from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs
 from csml.pixels import IMAGENET, Normalization
@@ -54,6 +55,7 @@ def build_backbone(name: str, small_images: bool = False) -> Backbone:
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
         net.maxpool = nn.Identity()
     net.fc = nn.Identity()
+    guard_point_maps(net)
     return net
 
 
