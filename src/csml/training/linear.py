@@ -67,7 +67,7 @@ class Heads(nn.ModuleDict):
     def forward(self, features: dict[int, Tensor]) -> dict[int, Tensor]:
         device = next(iter(features.values())).device
         with torch.autocast(device.type, enabled=False):  # in full precision: the features are rounded already
-            return {stage: self[str(stage)](values) for stage, values in features.items()}
+            return {stage: self[str(stage)](values.float()) for stage, values in features.items()}
 
 
 class LinearProbe:
