@@ -31,7 +31,7 @@ test: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@.ci/chromium
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # docs/results.md, from what csml ablate has left in docs/evidence and the notes beside it.
 results: setup

@@ -22,6 +22,22 @@ settings.register_profile("csml", deadline=None, max_examples=40, derandomize=Tr
 settings.load_profile("csml")
 
 
+LONGEST = (
+    "test_many_processes.py", "test_page.py", "test_combinations.py", "test_python_page.py", "test_resume.py",
+    "test_documents.py",
+)  # fmt: skip
+"""Files of one to three minutes. They begin first: one that began last would keep a single worker busy at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker more than cores: a third of the time tests wait, for processes that start or for each other's end."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nothing is read from or left in the user's cache."""

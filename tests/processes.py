@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from csml.distributed.launch import leave_world
 from csml.distributed.world import World
 
 T = TypeVar("T")
@@ -36,4 +37,4 @@ def _inside(world: World, meeting: str, function: Callable[..., T], arguments: t
     try:
         return function(world, *arguments)
     finally:
-        dist.destroy_process_group()
+        leave_world()

@@ -74,8 +74,7 @@ def test_the_commands_and_the_python_of_the_readme_run(workplace: Path) -> None:
         assert done.returncode == 0, (words, done.stderr)
         ran += 1
     assert ran >= 4
-    for block in blocks("python"):
-        subprocess.run([sys.executable, "-c", block], cwd=workplace, check=True)
+    subprocess.run([sys.executable, "-c", "\n".join(blocks("python"))], cwd=workplace, check=True)
 
 
 def visit_explorer(words: list[str], workplace: Path) -> None:

@@ -1,12 +1,14 @@
 """What the processes of a run tell each other, against what one process would know."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from csml.distributed.launch import leave_world
 from csml.distributed.world import World
 from csml.errors import CsmlError
 from processes import together
@@ -81,3 +83,20 @@ def test_three_processes_agree() -> None:
     whole = torch.cat([one["reordered"] for one in heard])
     assert torch.equal(whole, torch.arange(14.0).view(7, 2)[[6, 0, 5, 1, 1, 4, 3]])
     assert sorted(item for one in heard for item in one["worked"]) == list(range(8))  # each item is done once
+
+
+def threads_around_leaving(world: World) -> tuple[list[str], list[str]]:
+    def threads() -> list[str]:
+        names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+        return [name for name in names if "gloo" in name]
+
+    world.barrier()
+    before = threads()
+    leave_world()
+    return before, threads()
+
+
+def test_no_thread_of_gloo_is_left_when_a_process_has_left_the_world() -> None:
+    """One that lives until Python has ended can abort the process."""
+    for before, after in together(2, threads_around_leaving):
+        assert before and not after

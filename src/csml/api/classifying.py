@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from csml.api.data import data_setting, open_splits
 from csml.api.few_labels import learn_few_labels
 from csml.api.run import PathLike, Run, path_of, required_weights
-from csml.api.session import Options, Session, device_for, run_session, seeded, start, train
+from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
 from csml.config import (
     ClassifierConfig,
@@ -28,6 +28,7 @@ from csml.distributed.world import World
 from csml.files import write_json
 from csml.models.backbones import build_backbone
 from csml.models.classifier import Classifier
+from csml.training.build import seeded
 from csml.training.classification import Classification
 from csml.weights import load_backbone, network_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from csml.api.data import open_together
 from csml.api.run import PathLike, Run, path_of, required_weights
-from csml.api.session import Options, Session, run_session, seeded, start, train
+from csml.api.session import Options, Session, run_session, start, train
 from csml.api.settings import given, training_config
 from csml.config import RANDOM, DetectConfig, detect_preset
 from csml.console import show_log
@@ -24,6 +24,7 @@ from csml.files import write_json
 from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
 from csml.sheets.detections import detection_sheet
+from csml.training.build import seeded
 from csml.training.detection import Detection
 from csml.weights import load_backbone, network_of
 

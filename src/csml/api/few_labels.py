@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from csml.api.session import Session, device_for, seeded, train
+from csml.api.session import Session, device_for, train
 from csml.config import FinetuneConfig
 from csml.data.images import Images, Subset
 from csml.data.labels import LabeledData, stratified
@@ -26,6 +26,7 @@ from csml.models.classifier import Classifier
 from csml.runs.directory import RunDirectory, checkpoint_files
 from csml.runs.facts import write_facts
 from csml.runs.trust import save_trust, trust_in
+from csml.training.build import seeded
 from csml.training.classification import Classification
 from csml.training.loop import TrainingLoop
 from csml.training.tuning import TUNED, soften, tunable, tuning_config, with_linear

@@ -128,14 +128,6 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
     loop.fit()
 
 
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Weights that are initialised inside belong to the seed; torch's global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
 def device_for(images: Images, config: Any) -> Fabric:
     """The device that a config with `images` and `hardware` asks for; a `model` in it decides the precision."""
     hardware = config.hardware

@@ -32,7 +32,7 @@ def join_world(hardware: HardwareConfig) -> World:
             if gpu:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
             dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=PATIENCE)
-            atexit.register(_leave_world)
+            atexit.register(leave_world)
         except (RuntimeError, ValueError) as error:
             raise CsmlError(f"hardware.devices: the processes cannot reach each other ({reason(error)})") from error
     # The new name of this argument does not exist in older versions of torch.
@@ -43,10 +43,10 @@ def join_world(hardware: HardwareConfig) -> World:
     return world
 
 
-def _leave_world() -> None:
-    """Close the connections to the other processes while Python still runs.
+def leave_world() -> None:
+    """Close the connections to the other processes and end the threads of gloo, while Python still runs.
 
-    Threads of a process group that is open until the very end can abort the process after its work is done.
+    A thread that is left to the very end can abort the process after its work is done.
     """
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -15,6 +15,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
 from csml.models import raw_pixels
+from csml.models.point_maps import guard_point_maps
 from csml.models.raw_pixels import RawPixels
 from csml.models.small_resnet import WIDTHS, SmallResNet
 from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs, timm_strides
@@ -64,6 +65,7 @@ def build_backbone(name: str, small_images: bool = False, channels: int = 3) -> 
         net.conv1 = nn.Conv2d(channels, first.out_channels, bias=False, **shape)
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
     net.fc = nn.Identity()
+    guard_point_maps(net)
     return net
 
 

@@ -1,6 +1,7 @@
 """From settings to the network and the optimizer of a run."""
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,14 @@ from csml.models.backbones import Backbone
 _CPU = torch.device("cpu")
 
 
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights that are initialised inside belong to the seed; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
 def build_method(
     config: PretrainConfig,
     images: int,
@@ -22,8 +31,7 @@ def build_method(
     start: Backbone | None = None,
 ) -> Framework:
     """The framework with fresh weights, the same for the same seed, or with those of the backbone `start`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with seeded(config.seed):
         method = framework_class(config.framework).from_config(config, images, world, device)
     if start is not None:
         method.start_from(start)

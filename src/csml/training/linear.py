@@ -27,6 +27,7 @@ from csml.pixels import CropSpec
 from csml.runs.checkpoint import load_newest, remove_checkpoints
 from csml.runs.directory import RunDirectory
 from csml.runs.settings import OF_THE_MACHINE
+from csml.training.build import seeded
 from csml.training.crops import crop_batches
 from csml.training.loop import TrainingLoop
 from csml.training.schedule import Timetable
@@ -56,8 +57,7 @@ class Heads(nn.ModuleDict):
     """A linear layer per stage: features `{stage: (B, C)}` → scores `{stage: (B, classes)}`."""
 
     def __init__(self, channels: dict[int, int], stages: tuple[int, ...], classes: int, seed: int) -> None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             super().__init__({str(stage): nn.Linear(channels[stage], classes) for stage in stages})
         for head in self.values():
             assert isinstance(head, nn.Linear)
