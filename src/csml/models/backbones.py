@@ -15,7 +15,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
 from csml.models.small_resnet import WIDTHS, SmallResNet
-from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs
+from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs, timm_strides
 from csml.pixels import IMAGENET, Normalization
 
 Backbone = nn.Module
@@ -84,6 +84,8 @@ def stage_channels(net: Backbone) -> dict[int, int]:
 
 def stage_strides(net: Backbone) -> dict[int, int]:
     """Stride of each stage's feature map, in pixels of the image."""
+    if not isinstance(net, ResNet):
+        return timm_strides(net)
     return {stage: _BLANK_SIDE // fmap.shape[3] for stage, fmap in _outputs_of_blank_image(net).maps.items()}
 
 

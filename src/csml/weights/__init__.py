@@ -26,7 +26,7 @@ from csml.models.backbones import Backbone, build_backbone, normalization
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
-from csml.weights.layouts import backbone_tensors, recognise
+from csml.weights.layouts import backbone_tensors, recognise, tensors_named
 from csml.weights.named import PACKAGES, load_named, network_by_name, package_file
 from csml.weights.reading import read_tensors
 
@@ -56,9 +56,13 @@ def load_backbone(path: str | Path) -> Backbone:
     """
     if names_weights(str(path)):
         return load_named(str(path)).eval()
-    facts, tensors = weight_facts(path), backbone_tensors(read_tensors(_file(path, BACKBONE)))
+    facts, tensors = weight_facts(path), read_tensors(_file(path, BACKBONE))
+    if not facts:
+        tensors = backbone_tensors(tensors)
     network = _network(path, facts, tensors)
     net = build_backbone(network.backbone, network.small_images)
+    if facts:
+        tensors = tensors_named(tensors, list(net.state_dict()))
     _fill(net, tensors, f"{path} does not fit {network.backbone}")
     return net.eval()
 

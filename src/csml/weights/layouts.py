@@ -51,6 +51,12 @@ def backbone_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def tensors_named(tensors: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
+    """The network whose weights have these names in its own order, whatever their prefix; empty if there is none."""
+    prefixes = _prefixes(tensors, names[0], names[-1])
+    return _under(tensors, prefixes[0]) if prefixes else {}
+
+
 def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Extract the network from a checkpoint of torchvision, timm, MoCo, SwAV, SimSiam, BYOL, DINO, VISSL, solo-learn,
     lightly or a similar trainer, whatever the prefix of its names; empty if there is none."""
