@@ -65,7 +65,8 @@ def pretrain_config(data: str | None = None, out: PathLike | None = None, **call
     """The settings that `pretrain` would run with, checked."""
     call |= given(data=data, out=out)
     if not is_automatic(call.get("preset"), call.get("config"), call.get("resume"), data):
-        return _with_network(training_config(PretrainConfig, preset_settings, chosen=_go_with_weights, **call))
+        made = training_config(PretrainConfig, preset_settings, chosen=_go_with_weights, **call)
+        return made if call.get("resume") is not None else _with_network(made)  # a run knows its network
     call["preset"] = None
     train = open_data(str(data), training_config(PretrainConfig, preset_settings, **call).images).train
     choice = choose(train)
