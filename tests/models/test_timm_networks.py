@@ -18,7 +18,6 @@ from csml.models.backbones import (
     stage_outputs,
     stage_strides,
 )
-from csml.models.batchnorm import batchnorms
 from csml.models.freezing import freeze_stages
 
 CHANNELS = {
@@ -131,19 +130,6 @@ def test_the_loss_of_every_level_reaches_the_backbone(name: str) -> None:
         embeddings[stage][:, 0].sum().backward(retain_graph=True)
         first = next(encoder.backbone.parameters() if name not in PATCH else encoder.backbone.patch_embed.parameters())
         assert first.grad is not None and first.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("name", ["resnet18", "timm:test_resnet", "timm:test_efficientnet", "timm:regnety_002"])
-def test_fixed_batchnorm_keeps_its_statistics_and_normalises_by_them(name: str) -> None:
-    fixed = Encoder(built(name), (4,), dim=8, hidden=16, fixed_batchnorm=True).train()
-    before = copy.deepcopy(fixed.backbone.state_dict())
-    assert any(True for _ in batchnorms(fixed.backbone))
-    together, alone = fixed(images(32, batch=4))[4], fixed(images(32, batch=4)[:1])[4]
-    torch.testing.assert_close(together[:1], alone)  # no sample sees the others of its batch
-    assert all(torch.equal(value, before[key]) for key, value in fixed.backbone.state_dict().items())
-    moving = Encoder(built(name), (4,), dim=8, hidden=16).train()
-    moving(images(32, batch=4))
-    assert any(not torch.equal(value, before[key]) for key, value in moving.backbone.state_dict().items())
 
 
 FROZEN = {
