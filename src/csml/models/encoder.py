@@ -55,7 +55,6 @@ class Encoder(nn.Module):
                 self.heads[str(stage)] = LastStageHead(channels[stage], width, dim, norm)
             else:
                 self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, norm, narrowing)
-        self.train()
 
     def forward(self, images: Tensor) -> dict[int, Tensor]:
         maps, feature = stage_outputs(self.backbone, images)
