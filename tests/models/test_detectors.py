@@ -6,9 +6,11 @@ from torch import nn
 from torchvision.ops import box_iou
 
 from csml.config import BACKBONES, DetectorConfig
-from csml.models.backbones import build_backbone, stage_strides
+from csml.errors import CsmlError
+from csml.models.backbones import build_backbone, normalization, stage_strides
 from csml.models.detectors import Detector, Truth, build_detector
 from csml.models.detectors.c4 import C4Head, C4Pool
+from csml.models.detectors.fpn import PyramidBackbone, pyramid_stride
 
 SMALL = {"channels": 16, "head_width": 32, "proposals": 20, "rois": 8, "anchors": (16, 32, 48, 64, 96)}
 
@@ -73,6 +75,39 @@ def test_a_step_reaches_every_parameter_and_a_test_gives_detections(name: str, k
         assert (detection["boxes"][:, 2] <= width).all() and (detection["boxes"][:, 3] <= height).all()
         assert detection["labels"].min() >= 1 and detection["labels"].max() <= 3
         assert not masks or detection["masks"].shape == (count, 1, height, width)
+
+
+@pytest.mark.parametrize("name", ["timm:test_efficientnet", "timm:test_convnext", "timm:test_vit"])
+def test_a_step_reaches_all_stages_of_a_timm_network_and_a_test_gives_detections(name: str) -> None:
+    torch.manual_seed(0)
+    net = build_backbone(name)
+    detector = build_detector(net, DetectorConfig(kind="fpn", min_score=0.0, **SMALL), 3, masks=True)
+    images, targets = scene(masks=True)
+    sum(detector.train()(images, Truth(targets)).values()).backward()
+    without = {key.partition(".")[0] for key, value in net.named_parameters() if value.grad is None}
+    assert without <= {"conv_head", "bn2", "head", "norm"}  # layers behind the last map
+    with torch.no_grad():
+        found = detector.eval()(images)
+    for detection, (height, width) in zip(found, [(64, 96), (80, 64)], strict=True):
+        assert 0 < len(detection["scores"]) <= 100
+        assert (detection["boxes"][:, 2] <= width).all() and (detection["boxes"][:, 3] <= height).all()
+        assert detection["masks"].shape == (len(detection["scores"]), 1, height, width)
+    assert detector.transform.image_mean == list(normalization(net).mean)
+
+
+@pytest.mark.parametrize(("name", "side"), [("timm:test_vit", 96), ("timm:eva02_tiny_patch14_224", 96)])
+def test_the_pyramid_of_a_vit_has_strides_of_4_to_32_and_lies_where_the_image_does(name: str, side: int) -> None:
+    """Patches of 14 pixels do not divide the image; their grid reaches beyond it."""
+    net = build_backbone(name)
+    assert pyramid_stride(net) == 4
+    pyramid = PyramidBackbone(net, 16).eval()
+    maps = pyramid(torch.zeros(1, 3, side, side))
+    assert [fmap.shape[-1] for fmap in maps.values()] == [side // 4, side // 8, side // 16, side // 32, -(-side // 64)]
+
+
+def test_c4_refuses_a_network_without_the_stages_of_a_resnet() -> None:
+    with pytest.raises(CsmlError, match=r"detector\.kind: c4 needs a ResNet .* choose fpn"):
+        build_detector(build_backbone("timm:test_vit"), DetectorConfig(**SMALL), 3, masks=False)
 
 
 @pytest.mark.parametrize("kind", ["c4", "fpn"])

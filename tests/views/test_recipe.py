@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from csml.config import AugmentationConfig, ImagesConfig, PretrainConfig, ViewsConfig
+from csml.pixels import Normalization
 from csml.views import Views, crop_specs, make_views
 
 B, S = 6, 16
@@ -20,6 +21,20 @@ def views_of(settings: ViewsConfig, omega_width: int = 3) -> Views:
     neighbors = anchors + 100 * torch.arange(1, settings.positives + 1)[:, None]  # (P, B)
     omega = torch.arange(B * omega_width).view(B, omega_width) + 1000
     return make_views(crops, anchors, neighbors, omega, settings, AugmentationConfig(), generator)
+
+
+def test_views_are_normalised_as_the_network_expects_it() -> None:
+    settings = ViewsConfig(cross_sample=False, mix="none")
+    crops = {"a": torch.full((B, 3, S, S), 51, dtype=torch.uint8), "key_a": torch.full((B, 3, S, S), 204).byte()}
+    still = AugmentationConfig(brightness=0, contrast=0, saturation=0, hue=0, jitter=0, gray=0, blur=0, flip=0)
+    specs = crop_specs(PretrainConfig(views=settings, images=ImagesConfig(size=S)))
+    given = dict(zip([spec.name for spec in specs], crops.values(), strict=True))
+    ids, by = torch.arange(B), Normalization((0.5, 0.4, 0.3), (0.5, 0.2, 0.1))
+    views = make_views(
+        given, ids, ids[None], torch.empty(B, 0), settings, still, torch.Generator().manual_seed(0), by=by
+    )
+    torch.testing.assert_close(views.queries["a"][0, :, 0, 0], torch.tensor([-0.6, -1.0, -1.0]))
+    torch.testing.assert_close(views.keys["a"][0, :, 0, 0], torch.tensor([0.6, 2.0, 5.0]))
 
 
 def test_moco_v2_is_one_query_and_one_key() -> None:
