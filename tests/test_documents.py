@@ -90,6 +90,19 @@ def visit_explorer(words: list[str], workplace: Path) -> None:
         assert process.wait(timeout=30) == 0
 
 
+def test_the_commands_of_the_page_about_few_labels_run(tmp_path: Path, workplace: Path, small_run: Path) -> None:
+    shutil.copytree(workplace / "FOLDER", tmp_path / "FOLDER")
+    shutil.copytree(small_run, tmp_path / "runs" / "mine")
+    page = (ROOT / "docs" / "few-labels.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL) for line in block.splitlines()]
+    assert len(lines) >= 5
+    for line in lines:
+        words = shlex.split(line.split("#")[0])
+        more = ["--data", "FOLDER", *SHORTER["finetune"]] if words[1] == "finetune" else []
+        done = csml(*words[1:], *more, cwd=tmp_path)
+        assert done.returncode == 0, (words, done.stderr)
+
+
 def test_the_ablation_of_the_readme_is_one(workplace: Path) -> None:
     (text,) = blocks("yaml")
     (workplace / "mine.yaml").write_text(text)

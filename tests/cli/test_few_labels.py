@@ -22,7 +22,7 @@ from csml.evaluation.accuracy import accuracy, confusion, entropy
 from csml.runs.metrics import read_metrics
 
 FINETUNE = [
-    "--fraction", "0.2", "--epochs", "3", "--batch_size", "20", "--head_lr_per_256", "1",
+    "--how", "paper", "--fraction", "0.2", "--epochs", "3", "--batch_size", "20", "--head_lr_per_256", "1",
     "--optimizer.lr_per_256", "0.1", "--monitor.tensorboard", "false", "--checkpoint.every_steps", "1",
 ]  # fmt: skip
 MINE = ["--epochs", "2", "--batch_size", "32", "--monitor.tensorboard", "false", "--checkpoint.every_steps", "1"]
@@ -246,7 +246,8 @@ def test_labels_of_a_few_files_are_enough(small_run: Path, thousand: Path, tmp_p
     names = [(f"part{i % 7}/{i:04d}.png", "shape" if i < 17 else "noise") for i in [*range(12), *range(40, 52)]]
     table.write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in names))
     out = tmp_path / "run"
-    words = ["--data", str(thousand), "--labels", str(table), "--epochs", "8", "--batch_size", "8", "--out", str(out)]
+    words = ["--how", "paper", "--data", str(thousand), "--labels", str(table), "--epochs", "8"]
+    words += ["--batch_size", "8", "--out", str(out)]
     words += ["--head_lr_per_256", "10", "--optimizer.lr_per_256", "0.3", "--images.workers", "0"]
     done = csml("finetune", str(small_run), *words)
     assert done.returncode == 0, done.stderr

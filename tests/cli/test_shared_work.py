@@ -63,7 +63,8 @@ def test_embed(small_run: Path, tmp_path: Path) -> None:
 def tuned(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier that two processes have fine-tuned."""
     out = tmp_path_factory.mktemp("tuned") / "run"
-    both("finetune", str(small_run), "--fraction", "0.1", "--epochs", "4", "--batch_size", "10", "--out", str(out))
+    words = ("--how", "paper", "--fraction", "0.1", "--epochs", "4", "--batch_size", "10", "--out", str(out))
+    both("finetune", str(small_run), *words)
     return out
 
 

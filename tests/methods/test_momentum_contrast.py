@@ -171,3 +171,16 @@ def test_running_statistics_of_the_key_encoder_follow_its_batches() -> None:
         trained = ours.key_encoder.train()(images)[4]
         evaluated = ours.key_encoder.eval()(images)[4]
     assert F.cosine_similarity(trained, evaluated).min() > 0.9
+
+
+def test_an_empty_queue_repels_only_from_the_keys_it_holds() -> None:
+    """The first step has no negative and no gradient; the second has those of the first, and no random vector."""
+    tau, views = 0.2, moco_views()
+    model = method((4,), empty_queue=True, momentum=0.0)
+    first = model(views, torch.Generator().manual_seed(0))
+    assert first.loss.item() == 0
+    model.after_backward(first)
+    keys = first.fresh[0][0][4]  # (B, D)
+    second = model(views, torch.Generator().manual_seed(0))
+    query = model.query_encoder(views.queries["a"])[4]
+    torch.testing.assert_close(second.loss, ell(query, keys, keys, tau), rtol=1e-9, atol=0)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from timm.layers import BatchNormAct2d
 from torch import nn
 
 from csml.models import build_backbone
@@ -96,3 +97,29 @@ def test_compiled_it_computes_the_same(batch: int) -> None:
     torch.testing.assert_close(a.grad, b.grad, atol=1e-4, rtol=1e-4)
     for name, value in ours.state_dict().items():
         torch.testing.assert_close(value, theirs.state_dict()[name])
+
+
+def test_the_activation_inside_of_timm_s_batchnorm_is_kept() -> None:
+    plain = BatchNormAct2d(4, eps=1e-3, act_layer=nn.SiLU)
+    nn.init.uniform_(plain.weight)
+    nn.init.uniform_(plain.bias)
+    network = nn.Sequential(plain)
+    split_batchnorm(network, 3)
+    x = torch.randn(12, 4, 5, 5)
+    assert isinstance(network[0], SplitBatchNorm2d)
+    torch.testing.assert_close(network(x), torch.cat([plain(part) for part in x.tensor_split(3)]))
+    plain.load_state_dict(network[0].state_dict())
+    torch.testing.assert_close(network.eval()(x), plain.eval()(x))
+
+
+@pytest.mark.parametrize("name", ["timm:test_resnet", "timm:regnety_002", "timm:test_efficientnet"])
+def test_a_network_of_timm_normalises_each_sub_batch_by_itself(name: str) -> None:
+    torch.manual_seed(0)
+    plain, split = build_backbone(name), build_backbone(name)
+    split.load_state_dict(plain.state_dict())
+    split_batchnorm(split, 2)
+    assert list(split.state_dict()) == list(plain.state_dict())
+    x = torch.rand(4, 3, 64, 64)
+    with torch.no_grad():
+        expected = torch.cat([plain(part) for part in x.tensor_split(2)])
+        torch.testing.assert_close(split(x), expected, atol=1e-4, rtol=1e-4)

@@ -2,20 +2,22 @@
 
 import pytest
 import torch
+from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
 from csml.distributed.world import World
 from csml.models.sync_batchnorm import SharedBatchNorm, synchronised
 from processes import together
 
-SHAPES = [(7, 3, 4, 5), (7, 3)]
+KINDS = {nn.BatchNorm2d: (7, 3, 4, 5), nn.BatchNorm1d: (7, 3), BatchNormAct2d: (7, 3, 4, 5)}
+"""timm's has an activation in it."""
 
 
-def normed(world: World, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, list[Tensor], dict[str, Tensor]]:
+def normed(world: World, kind: type[nn.Module]) -> tuple[Tensor, Tensor, list[Tensor], dict[str, Tensor]]:
+    shape = KINDS[kind]
     whole = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 3 + 50
     pull = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
-    kind = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
     network = nn.Sequential(kind(3)).double()
     nn.init.uniform_(network[0].weight)
     synchronised(network, world, torch.device("cpu"))
@@ -28,10 +30,10 @@ def normed(world: World, shape: tuple[int, ...]) -> tuple[Tensor, Tensor, list[T
     return output.detach(), mine.grad, [p.grad for p in network.parameters()], dict(network[0].named_buffers())
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_two_processes_normalise_as_one(shape: tuple[int, ...]) -> None:
-    output, gradient, of_parameters, buffers = normed(World(), shape)
-    halves = together(2, normed, shape)
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_normalise_as_one(kind: type[nn.Module]) -> None:
+    output, gradient, of_parameters, buffers = normed(World(), kind)
+    halves = together(2, normed, kind)
     torch.testing.assert_close(torch.cat([half[0] for half in halves]), output)
     torch.testing.assert_close(torch.cat([half[1] for half in halves]), gradient)
     for half in halves:

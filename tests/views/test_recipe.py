@@ -159,3 +159,18 @@ def test_sizes_and_scales_of_crops_are_the_paper_s(
         {(small, (0.05, 0.14))} if small_crops else set()
     )
     assert len(specs) == 4 + 2 * small_crops
+
+
+@pytest.mark.parametrize(("mix", "queries"), [("cutmix", ["a", "mixed"]), ("none", ["a"])])
+def test_without_neighbor_queries_the_neighbor_is_a_key_and_a_part_of_the_mixture(mix: str, queries: list[str]) -> None:
+    views = views_of(ViewsConfig(neighbor_queries=False, mix=mix))  # type: ignore[arg-type]
+    assert list(views.queries) == queries and list(views.keys) == ["a", "p"]
+    assert views.weights["a"].tolist() == [0.5, 0.5]
+    config = PretrainConfig(views=ViewsConfig(neighbor_queries=False, mix="none"))
+    assert [spec.name for spec in crop_specs(config)] == ["query_a", "key_a", "key_p"]
+
+
+def test_without_neighbor_queries_weights_cover_the_keys_of_all_neighbors() -> None:
+    views = views_of(ViewsConfig(neighbor_queries=False, positives=3))
+    assert list(views.queries) == ["a", "mixed"] and list(views.keys) == ["a", "p", "p2", "p3"]
+    assert views.weights["a"].tolist() == [0.25] * 4 and len(views.weights["mixed"]) == 4

@@ -20,7 +20,7 @@ def judge(run: RunDirectory, few: FewLabels, preset: str | None, seed: int) -> N
     """Fine-tune, and mine after it, at every share of the labels where the result is missing."""
     for fraction in few.fractions:
         tuned, mined = (run.few_labels(fraction, verb) for verb in ("finetune", "mine"))
-        settings = {**few.finetune, "fraction": fraction, "seed": seed}
+        settings = {"how": "paper", **few.finetune, "fraction": fraction, "seed": seed}
         _complete("finetune", tuned, finetune_config(run.root, preset=preset, **settings), run_finetune)
         if few.mine is not None:
             config = mine_config(tuned.root, preset=preset, **few.mine, seed=seed)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from csml.api.data import data_setting, open_splits
+from csml.api.few_labels import learn_few_labels
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.session import Options, Session, device_for, run_session, seeded, start, train
 from csml.api.settings import given, training_config
@@ -92,7 +93,9 @@ def finetune(
     overwrite: bool = False,
     **settings: Any,
 ) -> Run:
-    """Train all layers of a pre-trained network on a few labels, and test it.
+    """Make a classifier from a pre-trained network and a few labels, and test it.
+
+    By default (`how="auto"`) cross-validation on the labels chooses how, and the probabilities are calibrated.
 
     Args:
         weights: a run, its directory, or a weight file of csml or another trainer.
@@ -117,6 +120,10 @@ def run_finetune(config: FinetuneConfig, options: Options, in_memory: Any = None
     """Train in this process, which may be one of several; returns the run directory."""
     world = join_world(config.hardware)
     labeled = _open_labels(world, config, in_memory)
+    if config.how != "paper":
+        with classifier_session(world, "finetune", config, options, labeled) as (session, config):
+            learn_few_labels(session, config, labeled)
+        return session.run.root
     with seeded(config.seed):
         classifier = Classifier(load_backbone(str(config.weights)).train(), len(labeled.train.classes))
     with classifier_session(world, "finetune", config, options, labeled) as (session, config):
@@ -127,7 +134,9 @@ def run_finetune(config: FinetuneConfig, options: Options, in_memory: Any = None
 def _open_labels(world: World, config: SupervisedConfig, in_memory: Any) -> LabeledData:
     """The labelled images that a config means."""
     data = open_splits(world, config.data, config.images, in_memory)
-    return choose_labels(data, config.labels, config.list, config.fraction, config.holdout, config.seed)
+    return choose_labels(
+        data, config.labels, config.list, config.fraction, config.holdout, config.seed, config.per_class
+    )
 
 
 @contextlib.contextmanager

@@ -4,16 +4,19 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from csml.api.run import PathLike, Run, path_of
 from csml.api.settings import given, plain_config
-from csml.config import ExportConfig, PackConfig
+from csml.config import BackboneConfig, ExportConfig, PackConfig
 from csml.console import show_log
 from csml.data.open import open_folders
 from csml.errors import CsmlError
 from csml.runs.directory import RunDirectory
-from csml.weights import load_backbone, network_of, weight_facts
-from csml.weights.export import SUFFIXES
+from csml.weights import load_backbone, load_classifier, network_of, weight_facts
+from csml.weights.export import SUFFIXES, check_format
 from csml.weights.export import export as write_export
+from csml.weights.export.files import library_name
 
 log = logging.getLogger("csml")
 
@@ -31,6 +34,7 @@ def export(
     weights: "Run | PathLike",
     to: str | None = None,
     *,
+    part: str | None = None,
     output: PathLike | None = None,
     overwrite: bool = False,
     config: PathLike | None = None,
@@ -40,23 +44,36 @@ def export(
     Args:
         weights: a run, its directory, or a weight file of csml or another trainer.
         to: torchvision, timm, detectron2, onnx, safetensors or huggingface.
+        part: backbone, or classifier (onnx only).
         output: file or folder; by default in the run's export folder, or beside the weight file.
         overwrite: replace what is there.
         config: a YAML file of settings.
     """
-    made = export_config(config=config, overwrite=overwrite, **given(to=to, output=output))
+    made = export_config(config=config, overwrite=overwrite, **given(to=to, part=part, output=output))
     source = Path(str(path_of(weights))).expanduser()
-    network, facts = network_of(source), weight_facts(source)
+    net, network, facts = _part(source, made)
+    check_format(network, made.to)
     folder = RunDirectory(source).export if source.is_dir() else source.parent
-    path = folder / f"{network.backbone}-{made.to}{SUFFIXES[made.to]}"
+    name = library_name(network) + ("" if made.part == "backbone" else f"-{made.part}")
+    path = folder / f"{name}-{made.to}{SUFFIXES[made.to]}"
     if made.output:
         path = Path(made.output).expanduser()
     if path.exists() and not made.overwrite:
         raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
     path.parent.mkdir(parents=True, exist_ok=True)
-    how = write_export(load_backbone(source), network, facts, made.to, path)
+    how = write_export(net, network, facts, made.to, path)
     log.info("written to %s; to load it:", path)
     return Exported(path, how)
+
+
+def _part(source: Path, config: ExportConfig) -> tuple[nn.Module, BackboneConfig, dict[str, Any]]:
+    """What to export, its architecture and its facts."""
+    if config.part == "backbone":
+        return load_backbone(source), network_of(source), weight_facts(source)
+    if config.to != "onnx":
+        raise CsmlError(f"part: a classifier is exported as onnx only, not as {config.to}; give --to onnx")
+    classifier, facts = load_classifier(source)
+    return classifier, BackboneConfig(facts["backbone"], facts["small_images"]), facts
 
 
 def export_config(weights: Any = None, *, config: PathLike | None = None, **settings: Any) -> ExportConfig:

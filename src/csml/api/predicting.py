@@ -27,14 +27,19 @@ from csml.evaluation.predictions import predict as classify
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector
 from csml.progress import watched
+from csml.runs.directory import directory_of
+from csml.runs.trust import Trust, read_trust
 from csml.weights import finds_objects, load_classifier, load_detector
 
 log = logging.getLogger("csml")
 
 _CORNERS = ("x0", "y0", "x1", "y1")
 _LABEL_COLUMNS = ("path", "label", "probability", "entropy", "error")
+_TRUSTED_COLUMNS = ("path", "label", "probability", "entropy", "familiar", "error")
 _OBJECT_COLUMNS = ("path", "label", "probability", *_CORNERS, "error")
 _STDOUT = "-"
+_UNLIKE_IMAGES = 0.3
+"""Share of images unlike the labelled ones from which a warning is due; of the labelled ones it is 5 %."""
 
 Row = dict[str, Any]
 Rows = Iterator[tuple[int, list[Row] | None]]
@@ -111,12 +116,16 @@ def predict_config(
 
 def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> list[Row]:
     """Predict in this process, which may be one of several; returns the rows if they are to be kept."""
-    columns: tuple[str, ...] = _LABEL_COLUMNS
+    trust: Trust | None = None
+    columns: tuple[str, ...] = _OBJECT_COLUMNS
     if finds_objects(weights):
-        columns, rows_of = _OBJECT_COLUMNS, partial(_objects, *load_detector(weights), config)
+        rows_of = partial(_objects, *load_detector(weights), config)
     else:
-        rows_of = partial(_labels, *load_classifier(weights), config)
-    counted = failed = 0
+        trust = read_trust(directory_of(weights).trust)
+        columns = _LABEL_COLUMNS if trust is None else _TRUSTED_COLUMNS
+        rows_of = partial(_labels, *load_classifier(weights), trust, config)
+    counted = failed = unfamiliar = 0
+    probability = 0.0
     kept: list[Row] = []
     writes = config.output is not None and join_world(config.hardware).is_rank_zero
     with _table(str(config.output), columns) if writes else contextlib.nullcontext(_discard) as write:
@@ -127,21 +136,55 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
                     write({"path": path, **row})
                     if keep:
                         kept.append({"path": path, **row})
+                    probability += float(row.get("probability", 0.0))
+                    unfamiliar += row.get("familiar") is False
                 if rows is None:
                     log.warning("cannot be read: %s", path)
                 counted, failed = counted + 1, failed + (rows is None)
     log.info("%d images%s", counted, f", {failed} of them cannot be read" if failed else "")
+    if trust is not None and counted > failed:
+        _say_how_far_to_trust(trust, counted - failed, probability, unfamiliar)
     return kept
 
 
-def _labels(classifier: Classifier, facts: dict[str, Any], config: PredictConfig, images: Images) -> Rows:
+def _say_how_far_to_trust(trust: Trust, images: int, probability: float, unfamiliar: int) -> None:
+    """The accuracy to expect, by cross-validation and by the probabilities; a warning if the images are unlike others.
+
+    Args:
+        trust: of the classifier.
+        images: number of images that could be read.
+        probability: sum of their probabilities.
+        unfamiliar: number of those that are unlike every labelled image.
+    """
+    if trust.accuracy is None or trust.error is None:
+        log.warning("one label a class: the accuracy is not known, and the probabilities are not calibrated")
+    else:
+        log.info(
+            "expect %.0f %% of these labels to be right, by their probabilities; cross-validation on %d labels: "
+            "%.0f %% ± %.0f",
+            100 * probability / images,
+            trust.labels,
+            100 * trust.accuracy,
+            100 * trust.error,
+        )
+    if unfamiliar > _UNLIKE_IMAGES * images:
+        log.warning(
+            "%.0f %% of the images are unlike every labelled image; probabilities do not hold for them: label some",
+            100 * unfamiliar / images,
+        )
+
+
+def _labels(
+    classifier: Classifier, facts: dict[str, Any], trust: Trust | None, config: PredictConfig, images: Images
+) -> Rows:
     """One row per image."""
     fabric = device_for(images, config)
     batch_size = config.batch_size or 256
-    batches = classify(classifier, images, config.images, fabric, batch_size)
+    batches = classify(classifier, images, config.images, fabric, batch_size, trust)
     for batch in watched(batches, "predicting", total=-(-len(images) // batch_size)):
-        for id, label, probability, entropy, good in zip(*(column.tolist() for column in batch), strict=True):
+        for id, label, probability, entropy, good, similarity in zip(*(c.tolist() for c in batch), strict=True):
             row = {"label": facts["classes"][label], "probability": probability, "entropy": entropy}
+            row |= {} if trust is None else {"familiar": similarity >= trust.floor}
             yield id, [row] if good else None
 
 
@@ -196,6 +239,13 @@ def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], An
     log.info("written to %s", path)
 
 
+def _cell(value: Any) -> Any:
+    """A value as CSV shows it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4f}" if isinstance(value, float) else value
+
+
 def _writer(file: TextIO, columns: tuple[str, ...], as_json: bool) -> Callable[[Row], Any]:
     if as_json:
         return lambda row: file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -203,6 +253,6 @@ def _writer(file: TextIO, columns: tuple[str, ...], as_json: bool) -> Callable[[
     writer.writeheader()
 
     def write(row: Row) -> None:
-        writer.writerow({key: f"{value:.4f}" if isinstance(value, float) else value for key, value in row.items()})
+        writer.writerow({key: _cell(value) for key, value in row.items()})
 
     return write

@@ -1,17 +1,20 @@
 """`csml.pretrain`: learn a backbone from images without labels."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from csml.api.choosing import choose, explain, is_automatic
 from csml.api.data import data_setting, open_splits
 from csml.api.outcome import say_outcome, say_what_to_beat
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.config import PretrainConfig, check_against_data, preset_settings, settings_from_weights
+from csml.config import DEFAULT_FRAMEWORK, PretrainConfig, check_against_data, preset_settings, settings_from_weights
 from csml.console import show_log
+from csml.data.open import open_data
 from csml.distributed.launch import join_world
 from csml.training.pretraining import Pretraining
 from csml.weights import load_backbone, network_of, save_backbone
@@ -37,7 +40,8 @@ def pretrain(
         data: a folder of images, `synthetic`, `cifar10`, …, a pack; or images in memory: a uint8 array `(N, H, W, 3)`,
             a tuple of array and labels, or a `torch.utils.data.Dataset` of images.
         out: the run directory; by default the next free runs/NAME-001.
-        preset: named settings, such as `photos`.
+        preset: named settings, such as `photos`. For a folder and without `config`, the default is `auto`: the preset
+            is chosen from the images and the machine.
         config: a YAML file of settings, laid over the preset.
         weights: a backbone to start from: a run, a weight file, `timm:NAME` or `lite0`; same as `model.weights`.
         resume: a run, or its directory, to continue exactly where it stopped.
@@ -61,13 +65,36 @@ def pretrain(
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
     """The settings that `pretrain` would run with, checked."""
     call |= given(data=data, out=out)
-    made = training_config(PretrainConfig, preset_settings, **call)
-    if made.model.weights is None:
-        return made
-    made = training_config(PretrainConfig, preset_settings, over_preset=settings_from_weights(made.framework), **call)
-    network = network_of(str(made.model.weights))
-    model = replace(made.model, backbone=network.backbone, small_images=network.small_images)
-    return replace(made, model=model)
+    if call.get("resume") is not None:  # the run knows its network, and keeps the weights it started from
+        return training_config(PretrainConfig, preset_settings, **call)
+    if not is_automatic(call.get("preset"), call.get("config"), data):
+        return _with_network(training_config(PretrainConfig, preset_settings, chosen=_go_with_weights, **call))
+    call["preset"] = None
+    train = open_data(str(data), training_config(PretrainConfig, preset_settings, **call).images).train
+    choice = choose(train)
+    call["preset"] = choice.preset
+
+    def chosen(everything: Mapping[str, Any]) -> dict[str, Any]:
+        return {**_go_with_weights(everything), **choice.settings}
+
+    made = _with_network(training_config(PretrainConfig, preset_settings, chosen=chosen, **call))
+    explain(choice, made, len(train))
+    return made
+
+
+def _go_with_weights(everything: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that go with a start from weights, if there are any."""
+    if everything.get("model.weights") is None:
+        return {}
+    return settings_from_weights(everything.get("framework", DEFAULT_FRAMEWORK))
+
+
+def _with_network(config: PretrainConfig) -> PretrainConfig:
+    """With the backbone that the weights belong to."""
+    if config.model.weights is None:
+        return config
+    network = network_of(config.model.weights)
+    return replace(config, model=replace(config.model, backbone=network.backbone, small_images=network.small_images))
 
 
 def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
@@ -82,7 +109,9 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
             _keep_start(session, config)
         _warn_about_neighbors(config)
         say_what_to_beat(session.run, config, data, fabric)
-        train(session, Pretraining(config, data, session.run, fabric), config, fabric)
+        task = Pretraining(config, data, session.run, fabric)
+        train(session, task, config, fabric)
+        task.keep_best()
         say_outcome(session.run, config, data, fabric)
     return session.run.root
 

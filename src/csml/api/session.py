@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,9 +15,11 @@ from csml.api.run import PathLike, Run, path_of
 from csml.config import RunConfig
 from csml.data.images import Images
 from csml.data.loading import fabric_for
+from csml.distributed.device import accelerator_of
 from csml.distributed.launch import is_lost, was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, reason
+from csml.models.backbones import is_depthwise
 from csml.runs.directory import RunDirectory, log_to, new_run, open_run, write_config
 from csml.runs.facts import write_facts
 from csml.training.loop import TrainingLoop
@@ -135,8 +137,12 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def device_for(images: Images, config: Any) -> Fabric:
-    """The device that a config with `images` and `hardware` asks for."""
-    return fabric_for(images, config.images.workers, config.hardware)
+    """The device that a config with `images` and `hardware` asks for; a `model` in it decides the precision."""
+    hardware = config.hardware
+    model = getattr(config, "model", None)
+    if hardware.precision == "auto" and accelerator_of(hardware) == "cpu" and model and is_depthwise(model.backbone):
+        hardware = replace(hardware, precision="32-true")
+    return fabric_for(images, config.images.workers, hardware)
 
 
 def continue_options(run: RunDirectory) -> Options:

@@ -40,7 +40,7 @@ def training_config(
     preset: str | None = None,
     config: PathLike | None = None,
     resume: "Run | PathLike | None" = None,
-    over_preset: Mapping[str, Any] | None = None,
+    chosen: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     **settings: Any,
 ) -> C:
     """Settings of a verb that trains, checked.
@@ -53,7 +53,7 @@ def training_config(
         preset: name of a preset.
         config: a YAML file.
         resume: the run to continue; its settings take the place of a preset.
-        over_preset: settings laid over the preset, or over the defaults where there is none.
+        chosen: from all that was given, by dotted key, to settings that go with it; they are laid over the preset.
         settings: keywords, nested or dotted; None is a value, as null is on the command line.
     """
     layers: list[Layer] = []
@@ -69,11 +69,12 @@ def training_config(
             layers.append(_inherited(schema, str(settings["weights"]), inherits))
         if preset is not None:
             layers.append(Layer(presets(preset), f"preset {preset}"))
-        if over_preset is not None:
-            layers.append(Layer(over_preset))
-    if config is not None:
-        layers.append(read_config_file(Path(config)))
-    made = with_absolute_paths(configure(schema, *layers, Layer(settings, "")))
+    over = [] if config is None else [read_config_file(Path(config))]
+    over.append(Layer(settings, ""))
+    if chosen is not None:
+        everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
+        layers.append(Layer(chosen(everything)))
+    made = with_absolute_paths(configure(schema, *layers, *over))
     if before is not None:
         was, now = flatten(as_settings(before)), flatten(as_settings(made))
         if key := first_difference(was, now):

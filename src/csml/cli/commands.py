@@ -107,7 +107,7 @@ _ALL = (
     Command(
         "finetune",
         "turn a backbone and a few labels into a classifier",
-        "Train all layers of a pre-trained network on a few labels, and test it.",
+        "Learn from a few labels in the way that does best in cross-validation (--how), calibrate, and test.",
         settings.FinetuneConfig,
         "csml.api.classifying",
         positional=(_START,),

@@ -42,7 +42,23 @@ def pretrain(run: "Run") -> None:
     log.info("\n".join(lines))
 
 
-supervised = finetune = mine = pretrain
+supervised = mine = pretrain
+
+
+def finetune(run: "Run") -> None:
+    result = run.results["finetune"]
+    if result.get("tried"):
+        table = Table("how", "accuracy", "log-loss", "", title=f"Cross-validation on {result['labels']} labels")
+        for one in result["tried"]:
+            share = f"{one['accuracy']:.1%} ± {one['error']:.1%}"
+            table.add_row(one["how"], share, f"{one['log_loss']:.2f}", "chosen" if one["how"] == result["how"] else "")
+        Console(stderr=True).print(table)
+    if result.get("expected") is not None:
+        log.info("expected accuracy %.0f %% ± %.0f", 100 * result["expected"], 100 * result["error"])
+    if run.config.how == "paper":
+        pretrain(run)
+        return
+    log.info("label other images:\n    %s predict %s FOLDER", program(), shlex.quote(str(run.path)))
 
 
 def detect(run: "Run") -> None:

@@ -39,6 +39,7 @@ from csml.config.network import (
 )
 from csml.config.optimizer import OptimizerConfig
 from csml.config.presets import (
+    AUTO,
     BASES,
     DETECT_PRESETS,
     PRESETS,
@@ -53,6 +54,7 @@ from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run import (
     CheckpointConfig,
     HardwareConfig,
+    LabelTestConfig,
     MonitorConfig,
     OnlineTestConfig,
     RunConfig,
@@ -62,6 +64,7 @@ from csml.config.views import NeighborsConfig, ViewsConfig
 from csml.config.yaml_files import load_yaml, read_config_file
 
 __all__ = [
+    "AUTO",
     "BACKBONES",
     "BASES",
     "COMMAND_LINE",
@@ -98,6 +101,7 @@ __all__ = [
     "HardwareConfig",
     "ImagesConfig",
     "KnnConfig",
+    "LabelTestConfig",
     "Layer",
     "LinearConfig",
     "MineConfig",

@@ -1,12 +1,13 @@
 """Settings of the commands that train classifiers: `csml supervised`, `finetune` and `mine`."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from csml.config.fields import bounded
+from csml.config.fields import bounded, require
 from csml.config.images import AugmentationConfig
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_EPOCHS, MAX_LR, OptimizerConfig
-from csml.config.run import MAX_BATCH, TrainingConfig
+from csml.config.run import MAX_BATCH, LabelTestConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class ClassifierConfig(TrainingConfig):
     """Images per step; all images if there are fewer."""
     augmentation: AugmentationConfig = AugmentationConfig(crop_scale=(0.08, 1.0), jitter=0.0, gray=0.0, blur=0.0)
     model: BackboneConfig = BackboneConfig()
+    monitor: LabelTestConfig = LabelTestConfig()
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class SupervisedConfig(ClassifierConfig):
     fraction: float | None = bounded(None, above=0, high=1)
     """Share of the labels of each class to train on, at least one label per class; chosen by the seed and written to
     labels.csv."""
+    per_class: int | None = bounded(None, low=1, limit=10**9)
+    """Number of labels of each class to train on, all labels of a class that has fewer; chosen as --fraction is."""
     list: str | None = None
     """A file with the names of the images to train on, one per line, such as the common 1 % and 10 % lists of
     ImageNet."""
@@ -37,18 +41,31 @@ class SupervisedConfig(ClassifierConfig):
     """Share of the labels in --labels to hold out for testing, if the data has no test images of its own. 0: none."""
     optimizer: OptimizerConfig = OptimizerConfig(lr_per_256=0.1)
 
+    def check(self) -> None:
+        require(self.per_class is None or self.fraction is None, "per_class", "give either this or fraction, not both")
+
 
 @dataclass(frozen=True)
 class FinetuneConfig(SupervisedConfig):
-    """Settings of `csml finetune`; the defaults are the paper's."""
+    """Settings of `csml finetune`; those of --how paper are the paper's."""
 
     weights: str | None = None
     """Weights to start from: a run directory or a weight file, from csml or another trainer. The word --weights may be
     omitted."""
+    how: Literal["auto", "logistic", "prototypes", "norms", "last-stage", "all", "paper"] = "auto"
+    """How to learn from the labels. logistic: logistic regression on the features of the network as it is. prototypes:
+    the nearest class mean. norms, last-stage, all: logistic regression, then training of the linear layer and of the
+    normalisation layers, the last stage or all layers. All of these give calibrated probabilities. auto: what does
+    best in cross-validation on the labels. paper: all layers from a random linear layer, not calibrated."""
+    tune_from: int = bounded(20, low=2, limit=10**9)
+    """Labels a class, on average, from which --how auto tries norms, last-stage and all too. They take five trainings
+    each."""
     epochs: int = bounded(60, low=1, limit=MAX_EPOCHS)
-    """Passes over the labelled images."""
+    """Passes over the labelled images, where layers of the network are trained."""
+    tuning_lr_per_256: float = bounded(0.02, above=0, limit=MAX_LR)
+    """Learning rate of --how norms, last-stage and all."""
     head_lr_per_256: float = bounded(10.0, above=0, limit=MAX_LR)
-    """Learning rate of the classifier; the backbone uses optimizer.lr_per_256."""
+    """Learning rate of the linear layer of --how paper; its backbone uses optimizer.lr_per_256."""
     optimizer: OptimizerConfig = OptimizerConfig(lr_per_256=1e-4, weight_decay=0.0)
 
 

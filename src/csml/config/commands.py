@@ -76,7 +76,10 @@ class ExportConfig(Settings):
     """Settings of `csml export`."""
 
     to: Literal["torchvision", "timm", "detectron2", "onnx", "safetensors", "huggingface"] = "torchvision"
-    """Library or format to export to. huggingface: a folder in the layout of timm models on the Hugging Face Hub."""
+    """Library or format to export to. huggingface: a folder in the layout of timm models on the Hugging Face Hub; for
+    small, tiny and nano a folder with the few lines of torch that build the network."""
+    part: Literal["backbone", "classifier"] = "backbone"
+    """What to export. classifier: of a run of finetune, mine or supervised, with its class names; onnx only."""
     output: str | None = None
     """File or folder; by default RUN/export/NAME with the suffix of the format, or next to a weight file."""
     overwrite: bool = False

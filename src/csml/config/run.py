@@ -46,6 +46,15 @@ class OnlineTestConfig(MonitorConfig):
 
 
 @dataclass(frozen=True)
+class LabelTestConfig(MonitorConfig):
+    """Measurements during training."""
+
+    test_every: int | None = bounded(None, low=0, limit=MAX_EPOCHS)
+    """Epochs between two tests on the test images; the last epoch is always tested, and the best weights are those of
+    the best test. By default a tenth of the epochs. 0: only after the last."""
+
+
+@dataclass(frozen=True)
 class HardwareConfig(Settings):
     """The machine. These settings change the result by rounding errors at most."""
 

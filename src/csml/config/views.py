@@ -15,6 +15,9 @@ class ViewsConfig(Settings):
     """Use a neighbour x_p of the anchor as a second positive. If off (with mix `none` and stages [4]): MoCo v2."""
     positives: int = bounded(1, low=1, limit=1024)
     """Number P of neighbours drawn for each anchor in each epoch. Every query is pulled to all P + 1 keys."""
+    neighbor_queries: bool = True
+    """Use a view of each neighbour as a query as well (q_p). Without it a step takes a third less time, and x_p is only
+    a key and a part of the mixture; from good weights nothing was lost by that."""
     mix: Literal["cutmix", "mixup", "none"] = "cutmix"
     """Add a query that mixes the query views of the anchor and its (first) neighbour. cutmix pastes a box of one view
     into the other; mixup blends the two."""

@@ -4,7 +4,7 @@ import csv
 import difflib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,13 @@ class LabeledData:
 
 
 def choose_labels(
-    data: DataSplits, table: str | None, names: str | None, fraction: float | None, holdout: float, seed: int
+    data: DataSplits,
+    table: str | None,
+    names: str | None,
+    fraction: float | None,
+    holdout: float,
+    seed: int,
+    per_class: int | None = None,
 ) -> LabeledData:
     """Choose the labelled training and test images of `data`.
 
@@ -49,7 +55,8 @@ def choose_labels(
         names: a file with one image name per line; only these images keep their label.
         fraction: share of each class, at least one image, that keeps its label.
         holdout: share of the table's labels that is used for testing if the data has no labelled test images.
-        seed: of the random choices for `fraction` and `holdout`.
+        seed: of the random choices for `fraction`, `per_class` and `holdout`.
+        per_class: number of images of each class that keep their label.
     """
     notes: list[str] = []
     if table is not None:
@@ -66,6 +73,10 @@ def choose_labels(
         chosen = stratified(train.labels, fraction, seed)
         notes.append(f"fraction {fraction:g}: {len(chosen):,} of {len(train):,} labels, seed {seed}")
         train = Subset(train, chosen)
+    if per_class is not None:
+        chosen = of_each_class(train.labels, lambda size: per_class, seed)
+        notes.append(f"per_class {per_class}: {len(chosen):,} of {len(train):,} labels, seed {seed}")
+        train = Subset(train, chosen)
     _check_classes(train, val, notes)
     return LabeledData(data.train, train, val, _unlabeled(data.train, train, val), tuple(notes))
 
@@ -77,12 +88,16 @@ def _unlabeled(images: Images, train: Images, val: Images | None) -> np.ndarray:
 
 def stratified(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """Sorted ids of a random share of each class, rounded, at least one image; the same for the same seed."""
+    return of_each_class(labels, lambda size: max(1, round(fraction * size)), seed)
+
+
+def of_each_class(labels: np.ndarray, count: Callable[[int], int], seed: int) -> np.ndarray:
+    """Sorted ids of random images of each class, as many as `count` says for a class of a size."""
     rng = np.random.default_rng(seed)
     chosen = []
     for label in np.unique(labels[labels != UNLABELED]):
         members = np.flatnonzero(labels == label)
-        count = max(1, round(fraction * len(members)))
-        chosen.append(rng.permutation(members)[:count])
+        chosen.append(rng.permutation(members)[: count(len(members))])
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, np.int64)
 
 

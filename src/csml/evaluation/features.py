@@ -15,7 +15,7 @@ from csml.data.failures import Failures
 from csml.data.images import Images, Subset
 from csml.data.loading import center_batches, consecutive, worker_count
 from csml.distributed.world import world_of
-from csml.models.backbones import Backbone, FeatureNet, feature_channels, normalization
+from csml.models.backbones import Backbone, FeatureNet, feature_channels, in_eval_mode, normalization
 from csml.pixels import Normalization, normalize
 from csml.progress import watched
 
@@ -131,15 +131,13 @@ def _feature_batches(
     device = fabric.device
     net, by = FeatureNet(backbone, stages), normalization(backbone)
     workers = worker_count(images, config.workers, device.type)
-    was_training = backbone.training
-    backbone.eval()
-    for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
-        with fabric.autocast():
-            pooled = net(prepare(batch.crops, device, by))
-        good = batch.good[:, None].to(device, non_blocking=True)
-        by_stage = {stage: (features.float() * good).cpu() for stage, features in pooled.items()}
-        yield FeatureBatch(batch.ids, by_stage, batch.good)
-    backbone.train(was_training)
+    with in_eval_mode(backbone):
+        for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
+            with fabric.autocast():
+                pooled = net(prepare(batch.crops, device, by))
+            good = batch.good[:, None].to(device, non_blocking=True)
+            by_stage = {stage: (features.float() * good).cpu() for stage, features in pooled.items()}
+            yield FeatureBatch(batch.ids, by_stage, batch.good)
 
 
 def prepare(crops: Tensor, device: torch.device, by: Normalization) -> Tensor:

@@ -17,6 +17,7 @@ from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import prepare
 from csml.models.backbones import normalization
 from csml.models.classifier import Classifier
+from csml.runs.trust import Trust
 
 
 class Predictions(NamedTuple):
@@ -32,26 +33,42 @@ class Predictions(NamedTuple):
     """`(B,)`, in nats"""
     good: Tensor
     """`(B,)` bool: the image could be read"""
+    similarities: Tensor
+    """`(B,)`, cosine with the most similar labelled image; NaN where they are not known"""
 
 
 def predict(
-    classifier: Classifier, images: Images, config: ImagesConfig, fabric: Fabric, batch_size: int = 256
+    classifier: Classifier,
+    images: Images,
+    config: ImagesConfig,
+    fabric: Fabric,
+    batch_size: int = 256,
+    trust: Trust | None = None,
 ) -> Iterator[Predictions]:
     """Yield predictions for all images in the order of their ids; keeps nothing, for any number of images."""
     return world_of(fabric).map_in_order(
-        consecutive(images, batch_size), partial(_predict, classifier.to(fabric.device).eval(), images, config, fabric)
+        consecutive(images, batch_size),
+        partial(_predict, classifier.to(fabric.device).eval(), images, config, fabric, trust),
     )
 
 
 @torch.no_grad()
 def _predict(
-    classifier: Classifier, images: Images, config: ImagesConfig, fabric: Fabric, batches: Sequence[np.ndarray]
+    classifier: Classifier,
+    images: Images,
+    config: ImagesConfig,
+    fabric: Fabric,
+    trust: Trust | None,
+    batches: Sequence[np.ndarray],
 ) -> Iterator[Predictions]:
     device, by = fabric.device, normalization(classifier.backbone)
     workers = worker_count(images, config.workers, device.type)
     for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
         with fabric.autocast():
-            scores = classifier(prepare(batch.crops, device, by))  # (B, classes)
+            features = classifier.features(prepare(batch.crops, device, by))  # (B, C)
+            scores = classifier.scores(features)  # (B, classes)
         shares = scores.double().softmax(dim=1)
         probabilities, labels = shares.max(dim=1)
-        yield Predictions(batch.ids, labels.cpu(), probabilities.cpu(), entropy(shares).cpu(), batch.good)
+        similar = torch.full_like(probabilities, torch.nan) if trust is None else trust.similarities(features)
+        columns = (labels.cpu(), probabilities.cpu(), entropy(shares).cpu(), batch.good, similar.cpu())
+        yield Predictions(batch.ids, *columns)

@@ -60,7 +60,7 @@ class MomentumContrast(MomentumFramework):
             self.follow(self.config.momentum)
         keys = {name: self.encode_keys(images, generator, part.in_flight) for name, images in views.keys.items()}
         positives = self.positives(keys)  # {stage: (P, B, D)}
-        known = self.queue.holds(views.known) if self.config.mask_known else None  # (B, N)
+        known = self._ignored(views.known)  # (B, N)
         negatives = self.recent_keys()  # {stage: (N, D)}
 
         tau, chunk = self.config.temperature, self.config.loss_chunk
@@ -86,6 +86,14 @@ class MomentumContrast(MomentumFramework):
         names = list(keys) if self.config.enqueue == "all" else ["a"]
         fresh = [(keys[name], self.world.all_gather(views.key_ids[name], part.in_flight)) for name in names]
         return StepResult(loss, {"loss": loss.detach(), **metrics}, fresh)
+
+    def _ignored(self, known: Tensor) -> Tensor | None:
+        """Which negatives each anchor ignores: `(B, R)` ids of known positives → `(B, N)` bool."""
+        ignored = self.queue.holds(known) if self.config.mask_known else None
+        if self.config.empty_queue:
+            empty = self.queue.is_empty().expand(len(known), -1)  # (B, N)
+            ignored = empty if ignored is None else ignored | empty
+        return ignored
 
     def after_backward(self, result: StepResult) -> None:
         """Enqueue the new keys; before backward the loss still needs the old ones."""

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from csml.losses import predictive
 from csml.methods.framework import Embeddings, repeated, total
-from csml.methods.queue import EMPTY, KeyQueue
+from csml.methods.queue import KeyQueue
 from csml.models.heads import mlp
 from csml.views.recipe import Views
 
@@ -36,7 +36,7 @@ class RecentKeys(KeyQueue):
 
     def filled(self) -> Embeddings:
         """Without the slots that no key has taken yet."""
-        filled = self.ids != EMPTY  # (N,)
+        filled = ~self.is_empty()  # (N,)
         return {stage: self.keys(stage)[filled] for stage in self.stages}
 
 

@@ -42,6 +42,10 @@ class KeyQueue(nn.Module):
             self.keys(stage).index_copy_(0, slots, embeddings[newest].to(self.keys(stage).dtype))
         self.cursor.copy_((self.cursor + len(ids)) % self.length)
 
+    def is_empty(self) -> Tensor:
+        """`(N,)` bool: the slot has not been written yet."""
+        return self.ids == EMPTY
+
     def holds(self, known: Tensor) -> Tensor:
         """Which slots show an image that is known to be the anchor's: `(B, R)` ids → `(B, N)` bool."""
         found = torch.zeros(len(known), self.length, dtype=torch.bool, device=known.device)

@@ -3,6 +3,8 @@
 This file is all that the rest of csml knows about a network: its stage maps, its feature, and the images it expects.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +17,7 @@ from csml.errors import CsmlError
 from csml.models import raw_pixels
 from csml.models.raw_pixels import RawPixels
 from csml.models.small_resnet import WIDTHS, SmallResNet
-from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs
+from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs, timm_strides
 from csml.pixels import IMAGENET, Normalization
 
 Backbone = nn.Module
@@ -86,6 +88,8 @@ def stage_channels(net: Backbone) -> dict[int, int]:
 
 def stage_strides(net: Backbone) -> dict[int, int]:
     """Stride of each stage's feature map, in pixels of the image."""
+    if not isinstance(net, ResNet):
+        return timm_strides(net)
     return {stage: _BLANK_SIDE // fmap.shape[3] for stage, fmap in _outputs_of_blank_image(net).maps.items()}
 
 
@@ -105,6 +109,13 @@ def normalization(net: Backbone) -> Normalization:
 def own_narrowing(net: Backbone) -> int:
     """How many times narrower than their output the network's own blocks are inside; 4 if not a ResNet."""
     return int(net.layer4[-1].expansion) if isinstance(net, ResNet) else Bottleneck.expansion
+
+
+def is_depthwise(name: str) -> bool:
+    """Whether the network has depthwise convolutions: on CPUs their gradient takes twice as long in bf16."""
+    with torch.device("meta"):
+        modules = build_backbone(name).modules()
+        return any(isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1 for module in modules)
 
 
 def weights_key(net: Backbone) -> list[float]:
@@ -136,10 +147,18 @@ def _pooled(outputs: StageOutputs, stages: tuple[int, ...]) -> dict[int, Tensor]
 
 def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
     """Run the network once to find out shapes; training mode and running statistics stay as they are."""
-    modes = {module: module.training for module in net.modules()}
     device = next((values.device for values in net.parameters()), torch.device("cpu"))  # raw pixels have none
-    with torch.no_grad():
-        outputs = stage_outputs(net.eval(), torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
-    for module, mode in modes.items():
-        module.training = mode
-    return outputs
+    with torch.no_grad(), in_eval_mode(net):
+        return stage_outputs(net, torch.zeros(1, 3, _BLANK_SIDE, _BLANK_SIDE, device=device))
+
+
+@contextlib.contextmanager
+def in_eval_mode(net: nn.Module) -> Iterator[None]:
+    """Eval mode inside of the block; after it every module is in the mode it was in, be it train or eval."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,15 +1,9 @@
-"""What all variants of BatchNorm share: finding them in a network, and taking the place of one."""
+"""What all variants of BatchNorm share: taking the place of another in a network."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-
-
-def batchnorms(network: nn.Module) -> Iterator[nn.Module]:
-    """Every BatchNorm of the network, of torch, timm or csml."""
-    return (module for module in network.modules() if isinstance(module, _BatchNorm))
 
 
 def activation_of(norm: Any) -> nn.Module:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from csml.config import STAGES
 from csml.models.backbones import Backbone, feature_channels, own_narrowing, stage_channels, stage_outputs
-from csml.models.batchnorm import batchnorms
+from csml.models.fixed_batchnorm import fix_batchnorm
 from csml.models.heads import CompanionHead, FeatureHead, LastStageHead
 
 
@@ -40,7 +40,9 @@ class Encoder(nn.Module):
         channels, last = stage_channels(backbone), STAGES[-1]
         channels[last] = feature_channels(backbone)[last]
         narrowing = narrowing or own_narrowing(backbone)
-        self.backbone, self.fixed_batchnorm = backbone, fixed_batchnorm
+        if fixed_batchnorm:
+            fix_batchnorm(backbone)
+        self.backbone = backbone
         self.stages = tuple(sorted(stages))
         self.hidden = {stage: hidden or channels[stage] for stage in self.stages}
         self.dims = dict.fromkeys(self.stages, dim)
@@ -53,13 +55,6 @@ class Encoder(nn.Module):
                 self.heads[str(stage)] = LastStageHead(channels[stage], width, dim, norm)
             else:
                 self.heads[str(stage)] = CompanionHead(channels[stage], width, dim, norm, narrowing)
-
-    def train(self, mode: bool = True) -> "Encoder":
-        super().train(mode)
-        if self.fixed_batchnorm:
-            for norm in batchnorms(self.backbone):
-                norm.eval()
-        return self
 
     def forward(self, images: Tensor) -> dict[int, Tensor]:
         maps, feature = stage_outputs(self.backbone, images)

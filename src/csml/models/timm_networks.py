@@ -30,7 +30,7 @@ def build_timm(name: str, channels: int = 3) -> nn.Module:
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.4)
         hint = f"; did you mean timm:{' or timm:'.join(close)}?" if close else ""
         raise CsmlError(f"model.backbone: timm has no network {name!r}{hint}")
-    net = _created(name, channels)
+    net, _ = _created(name, channels)
     if not hasattr(net, "forward_intermediates") or len(net.feature_info) < len(STAGES):
         raise CsmlError(
             f"model.backbone: timm:{name} does not give the feature maps of four stages; ResNet, RegNet, EfficientNet, "
@@ -38,6 +38,11 @@ def build_timm(name: str, channels: int = 3) -> nn.Module:
         )
     _remove_dropout(net)
     return net
+
+
+def any_size_options(name: str) -> dict[str, Any]:
+    """The arguments of timm's `create_model` with which network `name` accepts images of any size."""
+    return _created(name, 3)[1]
 
 
 def timm_outputs(net: Any, images: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -51,17 +56,23 @@ def timm_normalization(net: Any) -> Normalization:
     return Normalization(tuple(net.pretrained_cfg["mean"]), tuple(net.pretrained_cfg["std"]))
 
 
+def timm_strides(net: Any) -> dict[int, int]:
+    """Stride of each stage's feature map, in pixels of the image."""
+    return {s: net.feature_info[index]["reduction"] for s, index in zip(STAGES, _stage_indices(net), strict=True)}
+
+
 def stage_modules(net: Any) -> dict[int, str]:
     """The name of the module at whose end each stage ends."""
     return {stage: net.feature_info[index]["module"] for stage, index in zip(STAGES, _stage_indices(net), strict=True)}
 
 
-def _created(name: str, channels: int) -> Any:
+def _created(name: str, channels: int) -> tuple[Any, dict[str, Any]]:
     import timm
 
     for options in _ANY_SIZE:
         try:
-            return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **options)
+            net = timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **options)
+            return net, options
         except TypeError:
             if not options:
                 raise

@@ -9,9 +9,12 @@ RUN/
   checkpoints/               the newest few, for resuming
   neighbors/epoch-0010.npz   the neighbour set Ω of each search: indices (N, k), similarities (N, k)
   start.safetensors          the weights that pre-training started from, if any
+  kept.json                  which point between start and end became the backbone, and why
   backbone.safetensors       the network without its heads, rewritten each epoch
   classifier.safetensors, best.safetensors, detector.safetensors
   labels.csv, tests.csv      labelled images of a classifier: to learn from, to test on
+  trust.safetensors          how far a calibrated classifier can be trusted
+  folds/HOW-1/, …            run directories of `csml finetune` while it cross-validates
   round-1/, round-2/, …      a run directory per round of mining, with pseudo_labels.csv and mined.json
   repairs.csv                problems in the annotations of a detector
   detections.json, detections.png
@@ -105,6 +108,11 @@ class RunDirectory:
         return self.root / "start.safetensors"
 
     @property
+    def kept(self) -> Path:
+        """Which point between the start and the end of pre-training became the backbone, and why."""
+        return self.root / "kept.json"
+
+    @property
     def classifier(self) -> Path:
         return self.root / CLASSIFIER
 
@@ -138,6 +146,24 @@ class RunDirectory:
     def tests(self) -> Path:
         """Images to test on and their labels."""
         return self.root / "tests.csv"
+
+    @property
+    def trust(self) -> Path:
+        """How far a calibrated classifier can be trusted."""
+        return self.root / "trust.safetensors"
+
+    def fold(self, how: str, number: int) -> "RunDirectory":
+        """The run directory of a way to train, on the labels outside of a fold, from 1."""
+        return RunDirectory(self.folds / f"{how}-{number}", outer=self.root)
+
+    @property
+    def folds(self) -> Path:
+        return self.root / "folds"
+
+    @property
+    def scores(self) -> Path:
+        """Scores for the labels of a fold, `(held out, classes)`."""
+        return self.root / "scores.npy"
 
     @property
     def pseudo_labels(self) -> Path:

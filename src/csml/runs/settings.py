@@ -27,7 +27,10 @@ def read_settings(root: Path) -> dict[str, Any]:
         raise CsmlError(f"{root} is not a run directory: its {config.name} cannot be read") from error
     if not isinstance(settings, dict):
         raise CsmlError(f"{root} is not a run directory: its {config.name} is empty")
-    return flatten(settings)
+    settings = flatten(settings)
+    if settings.get("head_lr_per_256") and "max_entropy" not in settings:
+        settings.setdefault("how", "paper")  # a run of finetune from before there were other ways
+    return settings
 
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:

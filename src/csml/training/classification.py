@@ -29,6 +29,8 @@ from csml.views.augment import augment, draw_params
 from csml.weights import save_backbone, save_classifier
 
 _CROP_SCALE = (0.08, 1.0)
+_TESTS = 10
+"""Tests of a run, at most, where monitor.test_every does not say how many."""
 
 
 class Classification:
@@ -39,12 +41,14 @@ class Classification:
         config: checked settings.
         classifier: the network to start from.
         train: labelled images to learn from.
-        val: labelled images of the same classes to test on after every epoch; None: no tests.
+        val: labelled images of the same classes to test on, as often as monitor.test_every says; None: no tests.
         run: where weights are written.
         fabric: device, precision and processes.
         head_lr: peak learning rate of the linear layer, if it differs from that of the backbone.
+        quiet: log no line after an epoch, where the run is one of many.
     """
 
+    stopped = False
     smallest_batch = SMALLEST_BATCH
     advice = LOWER_LEARNING_RATE
 
@@ -58,7 +62,9 @@ class Classification:
         run: RunDirectory,
         fabric: Fabric,
         head_lr: float | None = None,
+        quiet: bool = False,
     ) -> None:
+        self.quiet = quiet
         self.command, self.config, self.run, self.fabric = command, config, run, fabric
         self.images, self.val, self.fingerprint = train, val, train.fingerprint()
         self.world, self.device = world_of(fabric), fabric.device
@@ -74,7 +80,7 @@ class Classification:
         self.optimizer = build_optimizer(groups, config.optimizer)
         self.labels = torch.from_numpy(train.labels)
         self.best = 0.0
-        """highest test accuracy (top-1) so far"""
+        """highest accuracy (top-1) of all tests so far"""
 
     def batches(self, epoch: int, step: int) -> Iterator[CropBatch]:
         config, settings = self.config, self.config.augmentation
@@ -107,7 +113,7 @@ class Classification:
             f"epoch {epoch:>{len(str(epochs))}}/{epochs}  loss {record['loss']:.3f}  "
             f"accuracy {record['accuracy']:.1%}  {record['images_per_second']:,.0f} images/s"
         )
-        if self.val is not None:
+        if self.val is not None and tests_after(epoch, epochs, self.config.monitor.test_every):
             tested = self.test()
             record |= {"top1": tested["top1"], "top5": tested["top5"]}
             line += f"  test top-1 {tested['top1']:.1%}"
@@ -115,7 +121,7 @@ class Classification:
                 self.best = tested["top1"]
                 if self.world.is_rank_zero:
                     self._save_classifier(best=True)
-        return line
+        return "" if self.quiet else line
 
     def save_weights(self) -> None:
         save_backbone(self.run.backbone, self.network.backbone, self.config.model, self.config.images)
@@ -130,7 +136,7 @@ class Classification:
         """Accuracy and confusions on centre crops of the test images."""
         assert self.val is not None
         features = extract_features(self.network.backbone, self.val, self.config.images, self.fabric)
-        scores = self.network.fc(features.by_stage[4][features.good].to(self.device)).cpu()  # (Q, classes)
+        scores = self.network.scores(features.by_stage[4][features.good].to(self.device)).cpu()  # (Q, classes)
         labels, classes = features.labels[features.good], self.images.classes
         return {**accuracy(scores, labels, classes), "confusion": confusion(scores, labels, len(classes))}
 
@@ -142,3 +148,9 @@ class Classification:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.best = state["best"]
+
+
+def tests_after(epoch: int, epochs: int, every: int | None) -> bool:
+    """Whether to test after `epoch` of all epochs: every so many, by default about ten times, and after the last."""
+    every = -(-epochs // _TESTS) if every is None else every
+    return epoch == epochs or (every > 0 and epoch % every == 0)

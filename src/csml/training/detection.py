@@ -39,6 +39,7 @@ class Detection:
     """
 
     command = "detect"
+    stopped = False
     smallest_batch = 1
     advice = "try half of schedule.lr_per_16, or schedule.warmup 1000"
 

@@ -82,6 +82,7 @@ class LinearProbe:
     """
 
     command = "linear"
+    stopped = False
     smallest_batch = 1
     advice = "try a lower lr"
 

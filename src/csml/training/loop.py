@@ -111,7 +111,7 @@ class TrainingLoop:
             self.optimizer.zero_grad(set_to_none=True)
 
     def is_done(self) -> bool:
-        return self.epoch >= self.task.timetable.epochs
+        return self.epoch >= self.task.timetable.epochs or self.task.stopped
 
     def where(self) -> str:
         """The progress of the run in words."""

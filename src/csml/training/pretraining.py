@@ -1,5 +1,6 @@
 """Pre-training: crops → views → framework → loss; between epochs the search for neighbours and the online 20-NN."""
 
+import copy
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from csml.distributed.device import memory_format
 from csml.distributed.world import world_of
 from csml.evaluation.features import Features, extract_features
 from csml.evaluation.knn import TEMPERATURE, knn_accuracy
+from csml.files import write_json
 from csml.methods import StepResult
 from csml.models.backbones import normalization
 from csml.runs.directory import RunDirectory
@@ -27,6 +29,7 @@ from csml.search.bank import OnlineBank
 from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
 from csml.training.build import build_method, build_optimizer, peak_learning_rate
 from csml.training.crops import SMALLEST_BATCH, crop_batches, crop_timetable
+from csml.training.keeping import Keeper
 from csml.training.task import LOWER_LEARNING_RATE, epoch_and_step
 from csml.views.recipe import crop_specs, make_views
 from csml.weights import load_backbone, save_backbone
@@ -34,6 +37,8 @@ from csml.weights import load_backbone, save_backbone
 log = logging.getLogger("csml")
 
 _ONLINE_K = 20
+_PATIENCE = 2
+"""Epochs in a row that may end worse than the start."""
 _CENTER_SAMPLE = 4096
 """Images whose mean feature is the centre of the embeddings."""
 
@@ -61,6 +66,10 @@ class Pretraining:
         self.failures = self._failures(data.train)
         self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
         start = load_backbone(run.start) if config.model.weights else None
+        self.keeper = None if start is None else Keeper(data.labeled or data.train, config.images, fabric, start)
+        self.stopped = False
+        self.epochs_worse = 0
+        """epochs in a row after which the backbone was worse than its start"""
         self.network = build_method(config, len(data.train), self.world, self.device, start)
         self.normalization = normalization(self.network.query_encoder.backbone)
         for warning in self.network.warnings(config, len(data.train)):
@@ -172,10 +181,33 @@ class Pretraining:
             for name, value in embedding_statistics(keys).items():
                 record[f"{name}/stage{stage}"] = value
             record[f"alignment/stage{stage}"] = 2 - 2 * record[f"positive/stage{stage}"]  # mean ‖q_a − k_a‖²
+        if self.keeper is not None:
+            record |= self._compare_with_start(self.keeper)
         every = self.config.monitor.knn_every
         if every and (epoch % every == 0 or epoch == self.config.epochs):
             record |= self.online_knn(epoch)
         return _summary(record, self.config.epochs)
+
+    def _compare_with_start(self, keeper: Keeper) -> dict[str, Any]:
+        """Signals of the backbone; the run stops when it stays worse than its start."""
+        signals = keeper.signals(self.network.query_encoder.backbone)
+        self.epochs_worse = self.epochs_worse + 1 if keeper.is_worse(signals) else 0
+        if self.epochs_worse >= _PATIENCE:
+            self.stopped = True
+            log.warning("the features stay worse than those of the starting weights; the run stops here")
+        known = {"start/rank_me": signals.rank, "start/agreement": signals.agreement}
+        return known if signals.knn20 is None else known | {"start/knn20": signals.knn20}
+
+    def keep_best(self) -> None:
+        """Write the best point between the start and the end of the run as the backbone, and what was compared."""
+        if self.keeper is None:
+            return
+        backbone = copy.deepcopy(self.network.query_encoder.backbone)
+        share, compared = self.keeper.choose(backbone)
+        if self.world.is_rank_zero:
+            save_backbone(self.run.backbone, backbone, self.config.model, self.config.images)
+            write_json(self.run.kept, compared)
+            log.info(_kept_line(share, compared))
 
     def online_knn(self, epoch: int) -> dict[str, float]:
         """The 20-NN accuracy with the current weights; empty without labels."""
@@ -227,6 +259,8 @@ class Pretraining:
             "bank": None if self.bank is None else self.bank.state_dict(),
             "searched": self.searched,
             "centered": self.centered,
+            "epochs_worse": self.epochs_worse,
+            "stopped": self.stopped,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -236,6 +270,17 @@ class Pretraining:
             self.bank.load_state_dict(state["bank"])
         self.searched = state["searched"]
         self.centered = state.get("centered", self.centered)
+        self.epochs_worse, self.stopped = state.get("epochs_worse", 0), state.get("stopped", False)
+
+
+def _kept_line(share: float, compared: dict[str, Any]) -> str:
+    """What was kept, in words."""
+    where = {0.0: "the starting weights", 1.0: "the trained weights"}.get(
+        share, f"{share:.0%} of the way from the start"
+    )
+    start, best = (compared["compared"][f"{point:g}"]["knn20"] for point in (0.0, share))
+    figures = "" if start is None else f" ({best:.1%}; the start {start:.1%})"
+    return f"backbone: {where}, because {compared['why']}{figures}"
 
 
 def _summary(record: dict[str, Any], epochs: int) -> str:
@@ -247,6 +292,8 @@ def _summary(record: dict[str, Any], epochs: int) -> str:
     ]
     if record.get("omega/purity") is not None:
         words.append(f"Ω purity {record['omega/purity']:.1%}")
+    if record.get("start/knn20") is not None:
+        words.append(f"20-NN of training images {record['start/knn20']:.1%}")
     if "knn20" in record:
         words.append(f"20-NN {record['knn20']:.1%}")
     return "  ".join(words)

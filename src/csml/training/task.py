@@ -90,6 +90,10 @@ class Task(Protocol):
     def optimizer(self) -> torch.optim.Optimizer:
         """over the network's parameters; each group has its peak learning rate as `initial_lr`"""
 
+    @property
+    def stopped(self) -> bool:
+        """whether the run ends before its last epoch"""
+
     def batches(self, epoch: int, step: int) -> Iterator[Batch]:
         """The batches of an epoch from a step on, in pieces."""
 

@@ -57,6 +57,14 @@ def sides(views: ViewsConfig) -> tuple[str, ...]:
     return ("a", *neighbors) if views.cross_sample else ("a",)
 
 
+def query_sides(views: ViewsConfig) -> tuple[str, ...]:
+    """The sides whose query views are needed: as queries, as a part of the mixture, or as swapped keys."""
+    names = sides(views)
+    if views.neighbor_queries or views.symmetric:
+        return names
+    return names[:1] if views.mix == "none" else names[:2]
+
+
 def crop_specs(config: PretrainConfig) -> list[CropSpec]:
     """The crops that `make_views` expects, in its order."""
     views, ratio, size = config.views, config.augmentation.crop_ratio, config.images.size
@@ -64,8 +72,9 @@ def crop_specs(config: PretrainConfig) -> list[CropSpec]:
     small = views.small_size or max(8, 8 * round(size * 3 / 7 / 8))
     specs = [
         CropSpec(f"{role}_{side}", image, size, scale, ratio)
-        for role in ("query", "key")
+        for role, wanted in (("query", query_sides(views)), ("key", sides(views)))
         for image, side in enumerate(sides(views))
+        if side in wanted
     ]
     return specs + [
         CropSpec(f"small_{side}_{v}", image, small, views.small_scale, ratio)
@@ -106,7 +115,7 @@ def make_views(
         return augment(crop, params, settings.blur_sigma[1], by).contiguous(memory_format=memory_format)
 
     names = sides(views)
-    query_views = {side: augmented(crops[f"query_{side}"], augmentation) for side in names}
+    query_views = {side: augmented(crops[f"query_{side}"], augmentation) for side in query_sides(views)}
     key_views = {side: augmented(crops[f"key_{side}"], _key_augmentation(augmentation)) for side in names}
     queries, weights = _queries(query_views, views, generator, part)
     keys, key_ids = dict(key_views), dict(zip(names, [anchor_ids, *neighbor_ids], strict=False))
@@ -139,11 +148,12 @@ def _queries(
     images: dict[str, Tensor], views: ViewsConfig, generator: torch.Generator, part: Part
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The queries (one view per side, P sides, and the mixture of a and p) and their weights for the P keys."""
-    queries = dict(images)
-    weights = {side: torch.full((len(images),), 1 / len(images)) for side in images}
+    keys = len(sides(views))
+    queries = {side: view for side, view in images.items() if views.neighbor_queries or side == "a"}
+    weights = {side: torch.full((keys,), 1 / keys) for side in queries}
     if views.mix != "none":
         mix = cutmix if views.mix == "cutmix" else mixup
         queries["mixed"], lam = mix(images["a"], images["p"], views.mix_alpha, generator, views.mix_per_sample, part)
-        absent = [torch.zeros_like(lam)] * (len(images) - 2)  # p2, p3, … are not in the mixture
+        absent = [torch.zeros_like(lam)] * (keys - 2)  # p2, p3, … are not in the mixture
         weights["mixed"] = torch.stack([lam, 1 - lam, *absent])  # (P,) or (P, B)
     return queries, weights

@@ -28,7 +28,7 @@ from csml.models.backbones import Backbone, build_backbone, normalization
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
-from csml.weights.layouts import backbone_tensors, recognise
+from csml.weights.layouts import backbone_tensors, recognise, tensors_named
 from csml.weights.named import PACKAGES, load_named, network_by_name, package_file
 from csml.weights.reading import read_tensors
 
@@ -42,7 +42,8 @@ def save_classifier(
     path: Path, classifier: Classifier, model: BackboneConfig, images: ImagesConfig, classes: tuple[str, ...]
 ) -> None:
     """Write a classifier, with metadata about its input and its class names."""
-    _save(path, classifier, {**_facts(classifier.backbone, model, images), "classes": classes})
+    facts = {**_facts(classifier.backbone, model, images), "classes": classes}
+    _save(path, classifier, facts | {"unit": True} if classifier.unit else facts)
 
 
 def load_backbone(path: str | Path) -> Backbone:
@@ -59,9 +60,13 @@ def load_backbone(path: str | Path) -> Backbone:
     """
     if names_weights(str(path)):
         return load_named(str(path)).eval()
-    facts, tensors = weight_facts(path), backbone_tensors(read_tensors(_file(path, BACKBONE)))
+    facts, tensors = weight_facts(path), read_tensors(_file(path, BACKBONE))
+    if not facts:
+        tensors = backbone_tensors(tensors)
     network = _network(path, facts, tensors)
     net = build_backbone(network.backbone, network.small_images)
+    if facts:
+        tensors = tensors_named(tensors, list(net.state_dict()))
     _fill(net, tensors, f"{path} does not fit {network.backbone}")
     return net.eval()
 
@@ -98,7 +103,8 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
     facts = weight_facts(file)
     if "classes" not in facts:
         raise CsmlError(f"{path} is not a classifier; give a run of csml finetune, mine or supervised")
-    classifier = Classifier(build_backbone(facts["backbone"], facts["small_images"]), len(facts["classes"]))
+    net = build_backbone(facts["backbone"], facts["small_images"])
+    classifier = Classifier(net, len(facts["classes"]), unit=facts.get("unit", False))
     tensors = read_tensors(file)
     _fill(classifier, tensors, f"{path} does not fit {facts['backbone']}")
     return classifier.eval(), facts

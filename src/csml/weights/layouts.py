@@ -1,6 +1,7 @@
 """Finds the backbone in the checkpoints of other trainers, under torchvision's or timm's names."""
 
 import re
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,6 +52,12 @@ def backbone_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def tensors_named(tensors: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
+    """The network whose weights have these names in its own order, whatever their prefix; empty if there is none."""
+    prefixes = _prefixes(tensors, names[0], names[-1])
+    return _under(tensors, prefixes[0]) if prefixes else {}
+
+
 def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Extract the network from a checkpoint of torchvision, timm, MoCo, SwAV, SimSiam, BYOL, DINO, VISSL, solo-learn,
     lightly or a similar trainer, whatever the prefix of its names; empty if there is none."""
@@ -86,13 +93,29 @@ def _fits_timm(name: str, tensors: dict[str, Tensor]) -> bool:
     if not timm.is_model(name):  # an older timm
         return False
     with torch.device("meta"):
-        wanted = build_backbone(f"{TIMM}{name}").state_dict()
+        net: Any = build_backbone(f"{TIMM}{name}")
+    wanted, classifier = net.state_dict(), net.pretrained_cfg["classifier"]
     counters = "num_batches_tracked"
+    if any(_is_more(key, wanted, classifier) for key in tensors if key not in wanted and not key.endswith(counters)):
+        return False
     return all(
         key in tensors and tensors[key].shape == value.shape
         for key, value in wanted.items()
         if not key.endswith(counters)
     )
+
+
+def _is_more(key: str, wanted: dict[str, Tensor], classifier: str | tuple[str, ...]) -> bool:
+    """Whether a weight lies inside of a part of the network, where the network has none: a larger one has it.
+
+    Every weight of EfficientNet-Lite0 is in an EfficientNet-B0 too, which also has attention over channels. Weights
+    beside the network, such as heads, do not count; tokens, which have no dot in their names, do.
+    """
+    heads = (classifier,) if isinstance(classifier, str) else classifier
+    if key.startswith(tuple(f"{head}." for head in heads)):
+        return False
+    part = key.partition(".")[0]
+    return (part == key and part != "mask_token") or part in {name.partition(".")[0] for name in wanted}
 
 
 def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:

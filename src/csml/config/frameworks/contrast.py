@@ -25,6 +25,9 @@ class ContrastConfig(FrameworkConfig):
     """Number N of negatives per level. By default an eighth of the data rounded down to a power of two, from 256 to
     65 536, and at most half the data. A queue as long as the data set is too long: an image's own past key becomes
     its negative."""
+    empty_queue: bool = False
+    """Start with an empty queue instead of random vectors. Random vectors repel nothing: until they are replaced, the
+    loss only pulls embeddings together, which ruins good weights within a few steps."""
     loss_chunk: int = bounded(16_384, low=1, limit=2**26)
     """Number of negatives that the loss handles at once. Lower it if a long queue runs out of memory; the result is the
     same."""

@@ -2,7 +2,7 @@
 
 A base preset such as `demo` is CsMl on momentum contrast. Its twins, such as `demo-moco-v2` or `demo-csml-byol`, lay
 the file of a framework over it, and single.yaml to leave out what CsMl adds. Settings under `twins` in a base override
-those files.
+those files. `sections_of` names the base whose sections for other commands a base shares.
 """
 
 from importlib.resources import files
@@ -13,7 +13,19 @@ from csml.config.layers import flatten, lay_over
 from csml.config.yaml_files import load_yaml
 from csml.errors import CsmlError
 
-BASES = ("demo", "photos", "cifar10-cpu", "cifar10", "imagenet-200ep", "imagenet-300ep", "imagenet-800ep")
+BASES = (
+    "demo",
+    "photos",
+    "photos-gpu",
+    "photos-scratch",
+    "cifar10-cpu",
+    "cifar10",
+    "imagenet-200ep",
+    "imagenet-300ep",
+    "imagenet-800ep",
+)
+AUTO = "auto"
+"""The preset that is chosen from the images and the machine."""
 TWINS: dict[str, tuple[str, ...]] = {
     twin: names for framework in FRAMEWORKS.values() for twin, names in framework.twins().items()
 }
@@ -35,9 +47,10 @@ def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
     _require(name, PRESETS)
     base = max((base for base in BASES if name.startswith(base)), key=len)
     settings = _read(base)
-    sections = {key: settings.pop(key, {}) for key in SECTIONS}
+    other = settings.pop("sections_of", None)
     if section is not None:
-        return flatten(sections[section])
+        return flatten((_read(other) if other else settings).get(section, {}))
+    settings = {key: value for key, value in settings.items() if key not in SECTIONS}
     own = settings.pop("twins", {})
     for file in TWINS.get(name[len(base) + 1 :], ()):
         settings = lay_over(lay_over(settings, _read(file)), own.get(file, {}))

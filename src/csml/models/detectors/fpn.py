@@ -28,7 +28,9 @@ class PyramidBackbone(nn.Module):
     def forward(self, images: Tensor) -> "OrderedDict[str, Tensor]":
         maps = stage_maps(self.net, images)
         for stage, scale in self.scales.items():
-            maps[stage] = F.interpolate(maps[stage], scale_factor=scale, mode="bilinear", antialias=scale < 1)
+            larger = F.interpolate(maps[stage], scale_factor=scale, mode="bilinear", antialias=scale < 1)
+            height, width = (side // 2 ** (stage + 1) for side in images.shape[2:])
+            maps[stage] = larger[:, :, :height, :width]  # patches of 14 pixels reach beyond the image
         pyramid: OrderedDict[str, Tensor] = self.fpn(OrderedDict((f"stage{s}", maps[s]) for s in STAGES))
         return pyramid
 

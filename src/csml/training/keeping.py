@@ -1,0 +1,112 @@
+"""Runs that start from weights: is the backbone still better than its start, and which point between the two to keep.
+
+docs/method.md#weights
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from csml.config import STAGES, ImagesConfig
+from csml.data.failures import Failures
+from csml.data.images import Images, Subset
+from csml.evaluation.features import extract_features
+from csml.evaluation.health import leave_one_out_knn, neighbor_agreement, rank_me
+from csml.models.backbones import Backbone
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Points between the start (0) and the end (1) of a run that are compared."""
+_SAMPLE = 2048
+"""Images on which backbones are compared."""
+_LEAST_RANK, _LEAST_AGREEMENT = 0.5, 0.1
+"""Without labels, a backbone counts as damaged if its RankMe falls below this share of the start's, or if fewer of its
+neighbours than this are still the start's."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """How good features are."""
+
+    rank: float
+    """RankMe: the effective number of dimensions"""
+    agreement: float
+    """share of the ten nearest neighbours that are those of the start"""
+    knn20: float | None
+    """20-NN accuracy on labelled training images, each left out in turn; None without labels"""
+
+
+class Keeper:
+    """Compares backbones with the one that a run started from, on a fixed sample of its training images.
+
+    Args:
+        images: the labelled training images, or all of them if there are no labels.
+        config: size of the centre crop.
+        fabric: device and processes.
+        start: the backbone at the start.
+    """
+
+    def __init__(self, images: Images, config: ImagesConfig, fabric: Fabric, start: Backbone) -> None:
+        ids = np.linspace(0, len(images) - 1, min(len(images), _SAMPLE)).astype(np.int64)
+        self.sample, self.config, self.fabric = Subset(images, ids), config, fabric
+        self.start_weights = {name: value.clone() for name, value in start.state_dict().items()}
+        self.start_features = self._features(start.to(fabric.device))
+        self.start = self._signals(self.start_features)
+
+    def signals(self, backbone: Backbone) -> Signals:
+        """The signals of a backbone, compared with the start."""
+        return self._signals(self._features(backbone))
+
+    def is_worse(self, now: Signals) -> bool:
+        """Whether a backbone is worse than the start: by labels beyond one standard error, without labels by damage."""
+        if now.knn20 is None or self.start.knn20 is None:
+            return now.rank < _LEAST_RANK * self.start.rank or now.agreement < _LEAST_AGREEMENT
+        error = math.sqrt(self.start.knn20 * (1 - self.start.knn20) / len(self.sample))
+        return now.knn20 < self.start.knn20 - error
+
+    def choose(self, backbone: Backbone) -> tuple[float, dict[str, Any]]:
+        """Load the best point between the start and the weights of `backbone` into it.
+
+        By labels it is the one with the highest 20-NN accuracy; without labels the farthest that is not damaged.
+
+        Returns:
+            Its share of the way from the start, and what was compared.
+        """
+        end = {name: value.clone() for name, value in backbone.state_dict().items()}
+        found: dict[float, Signals] = {SHARES[0]: self.start}
+        for share in SHARES[1:]:
+            backbone.load_state_dict(interpolated(self.start_weights, end, share))
+            found[share] = self.signals(backbone)
+        if self.start.knn20 is not None:
+            best = max(found, key=lambda share: (found[share].knn20 or 0.0, share))
+            why = "it has the highest 20-NN accuracy on labelled training images"
+        else:
+            best = max(share for share in SHARES if share == 0 or not self.is_worse(found[share]))
+            why = "the features stay varied, and keep enough of the neighbours of the start"
+        backbone.load_state_dict(interpolated(self.start_weights, end, best))
+        compared = {f"{share:g}": asdict(signals) for share, signals in found.items()}
+        return best, {"share": best, "why": why, "images": len(self.sample), "compared": compared}
+
+    def _features(self, backbone: Backbone) -> Tensor:
+        """`(n, F)`, zeros where an image could not be read."""
+        nothing_fails = Failures(self.sample, 1.0)  # training counts and reports unreadable images
+        features = extract_features(backbone, self.sample, self.config, self.fabric, failures=nothing_fails)
+        return features.by_stage[STAGES[-1]]
+
+    def _signals(self, features: Tensor) -> Signals:
+        labels = torch.from_numpy(self.sample.labels)
+        return Signals(
+            rank_me(features), neighbor_agreement(self.start_features, features), leave_one_out_knn(features, labels)
+        )
+
+
+def interpolated(start: dict[str, Tensor], end: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Weights on the straight line from `start` to `end`; counters are those of the end."""
+    return {
+        name: torch.lerp(start[name].to(value.device), value, share) if value.is_floating_point() else value
+        for name, value in end.items()
+    }

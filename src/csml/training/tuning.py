@@ -1,0 +1,71 @@
+"""Which layers of a network are tuned on a few labels, and how."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from csml.config import FinetuneConfig
+from csml.evaluation.logistic import Linear
+from csml.models.backbones import Backbone, FeatureNet
+from csml.models.classifier import Classifier
+
+TUNED = ("norms", "last-stage", "all")
+"""Ways to tune a network, from few to many parameters."""
+_NORMS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
+_SIDE = 64
+"""Of the blank image that shows which parameters belong to the last stage."""
+
+
+def tunable(backbone: Backbone, linear: Linear, how: str) -> Classifier:
+    """A classifier on unit features that starts from a fitted linear layer; only the layers of `how` want gradients.
+
+    All of it is in eval mode: a few labels give BatchNorm no statistics worth having.
+    """
+    classifier = with_linear(backbone, linear).eval()
+    backbone.requires_grad_(False)
+    for parameter in _tuned(backbone, how):
+        parameter.requires_grad_(True)
+    return classifier
+
+
+def with_linear(backbone: Backbone, linear: Linear) -> Classifier:
+    """The backbone and a linear layer on its unit features."""
+    weight, bias = linear
+    classifier = Classifier(backbone, len(bias), unit=True)
+    classifier.fc.weight.data.copy_(weight)
+    classifier.fc.bias.data.copy_(bias)
+    return classifier
+
+
+def soften(classifier: Classifier, temperature: float) -> None:
+    """Divide the scores by a temperature, inside the linear layer."""
+    classifier.fc.weight.data.div_(temperature)
+    classifier.fc.bias.data.div_(temperature)
+
+
+def tuning_config(config: FinetuneConfig, labels: int) -> FinetuneConfig:
+    """The settings of a training on so many labels that starts from a fitted linear layer."""
+    optimizer = replace(config.optimizer, lr_per_256=config.tuning_lr_per_256)
+    return replace(config, batch_size=min(config.batch_size, labels), optimizer=optimizer)
+
+
+def _tuned(backbone: Backbone, how: str) -> list[nn.Parameter]:
+    if how == "all":
+        return list(backbone.parameters())
+    if how == "norms":
+        return [p for module in backbone.modules() if isinstance(module, _NORMS) for p in module.parameters()]
+    return last_stage_parameters(backbone)
+
+
+def last_stage_parameters(backbone: Backbone) -> list[nn.Parameter]:
+    """The parameters that the last stage depends on and the one before does not, in any kind of network."""
+    parameters = list(backbone.requires_grad_(True).parameters())
+    features = FeatureNet(backbone, (3, 4))(torch.zeros(1, 3, _SIDE, _SIDE, device=parameters[0].device))
+    before, last = (
+        torch.autograd.grad(features[stage].sum(), parameters, retain_graph=stage == 3, allow_unused=True)
+        for stage in (3, 4)
+    )
+    groups = zip(parameters, before, last, strict=True)
+    return [parameter for parameter, early, late in groups if early is None and late is not None]
