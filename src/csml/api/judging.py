@@ -84,26 +84,33 @@ def knn_config(weights: "Run | PathLike", *, config: PathLike | None = None, **s
 
 def run_knn(weights: str, config: KnnConfig, in_memory: Any = None) -> KnnResult:
     """Judge in this process, which may be one of several."""
-    world = join_world(config.hardware)
+    world, backbone = join_world(config.hardware), load_backbone(weights)  # a wrong name is told before data is opened
     train, val = labeled_splits(world, config.data, config.images, in_memory)
-    result = judge_weights(weights, train, val, config, device_for(train, config))
+    result = judge_weights(weights, backbone, train, val, config, device_for(train, config))
     warn_below(weights, result)
     return result
 
 
 def judge_weights(
-    weights: str, train: Images, val: Images, config: KnnConfig, fabric: Fabric, quiet: bool = False
+    weights: str,
+    backbone: Backbone,
+    train: Images,
+    val: Images,
+    config: KnnConfig,
+    fabric: Fabric,
+    quiet: bool = False,
 ) -> KnnResult:
     """Judge weights by the nearest neighbours, beside what they have to beat, and write the result.
 
     Args:
-        weights: a run, a weight file or a name.
+        weights: a run, a weight file or a name: what the result is about, and where it is written.
+        backbone: the network with these weights.
         train, val: labelled images that vote, and that are tested.
         config: checked settings.
         fabric: device, precision and processes.
         quiet: do not log images that cannot be read.
     """
-    result = judge_knn(load_backbone(weights), train, val, config, fabric, quiet=quiet)
+    result = judge_knn(backbone, train, val, config, fabric, quiet=quiet)
     if config.baselines:
         found = baselines_of_weights(weights, train, val)
         result["baselines"] = found.by_knn(config, fabric)
@@ -180,11 +187,11 @@ def linear_config(
 
 def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, in_memory: Any = None) -> LinearResult:
     """Judge in this process, which may be one of several; resume None: continue if there is something to continue."""
-    world = join_world(config.hardware)
+    world, backbone = join_world(config.hardware), load_backbone(weights)
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     path = result_path(weights, config.output, "linear")
     fabric = device_for(train, config)
-    probe = LinearProbe(config, load_backbone(weights), train, val, probe_directory(path), fabric)
+    probe = LinearProbe(config, backbone, train, val, probe_directory(path), fabric)
     result = fit_probe(probe, resume)
     if world.is_rank_zero:
         write_result(path, weights, config, result)

@@ -83,9 +83,8 @@ def neighbors(
 def _own_index(weights: str, data: str) -> Path:
     """In the run or beside the weight file; in the cache for weights that have no folder."""
     key = cache_key(data if data in NAMED else str(Path(data).resolve()))
-    return (RunDirectory(cache_dir() / cache_key(weights)) if names_weights(weights) else directory_of(weights)).index(
-        key
-    )
+    owner = RunDirectory(cache_dir() / cache_key(weights)) if names_weights(weights) else directory_of(weights)
+    return owner.index(key)
 
 
 def neighbors_config(

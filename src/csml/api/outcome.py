@@ -11,6 +11,7 @@ from csml.distributed.world import world_of
 from csml.evaluation.baselines import baselines_of_run
 from csml.evaluation.verdict import in_words
 from csml.runs.directory import RunDirectory
+from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
 
@@ -34,7 +35,7 @@ def say_outcome(run: RunDirectory, config: PretrainConfig, data: DataSplits, fab
     knn, root = _knn(config), str(run.root)
     if world_of(fabric).broadcast(lambda: is_judged(run.result("knn"), root, knn)):
         return
-    result = judge_weights(root, data.labeled, data.val, knn, fabric, quiet=True)
+    result = judge_weights(root, load_backbone(root), data.labeled, data.val, knn, fabric, quiet=True)
     k = knn.k[0]
     beside = in_words({name: by_k[k] for name, by_k in result.baselines.items()})
     log.info("%d-NN of the run: %.1f%% (%s)", k, 100 * result.accuracy[k], beside)
