@@ -56,8 +56,8 @@ def _minimise(features: Tensor, labels: Tensor, start: Tensor, penalties: Tensor
         optimizer.zero_grad()
         weight, bias = solution[:, :-1], solution[:, -1]
         value = F.cross_entropy(features @ weight.T + bias, labels) + (penalties * weight.square()).sum() / 2
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
-    optimizer.step(loss)  # type: ignore[arg-type]
+    optimizer.step(loss)
     return solution.detach()
