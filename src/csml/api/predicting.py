@@ -116,7 +116,8 @@ def predict_config(
 
 def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> list[Row]:
     """Predict in this process, which may be one of several; returns the rows if they are to be kept."""
-    trust, columns = None, _OBJECT_COLUMNS
+    trust: Trust | None = None
+    columns: tuple[str, ...] = _OBJECT_COLUMNS
     if finds_objects(weights):
         rows_of = partial(_objects, *load_detector(weights), config)
     else:
@@ -131,7 +132,8 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
         for images, folder in open_files_and_folders(sources):
             for id, rows in rows_of(images):
                 path = folder + images.name(id)
-                for row in [{"error": "cannot be read"}] if rows is None else rows or [{}]:
+                listed: list[Row] = [{"error": "cannot be read"}] if rows is None else rows or [{}]
+                for row in listed:
                     write({"path": path, **row})
                     if keep:
                         kept.append({"path": path, **row})
