@@ -54,5 +54,5 @@ def test_prototypes_are_the_nearest_class_means(seed: int) -> None:
     features, labels = clusters(seed, 24, 6, 4)
     ((weight, bias),) = fit_frozen("prototypes", features, labels, 4)
     means = np.stack([features[labels == label].numpy().mean(0) for label in range(4)])
-    distances = np.linalg.norm(features[:, None] - means / np.linalg.norm(means, axis=1, keepdims=True), axis=2)
+    distances = np.linalg.norm(features.numpy()[:, None] - means / np.linalg.norm(means, axis=1, keepdims=True), axis=2)
     assert np.array_equal((features @ weight.T + bias).argmax(1), distances.argmin(1))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from csml.models.backbones import build_backbone
-from csml.training.classification import tests_after
+from csml.training.classification import tests_after as is_tested
 from csml.training.tuning import last_stage_parameters, soften, tunable, with_linear
 
 LINEAR = (torch.randn(3, 128, dtype=torch.float64), torch.zeros(3, dtype=torch.float64))
@@ -56,4 +56,4 @@ def test_scores_do_not_depend_on_the_length_of_a_feature() -> None:
 def test_a_run_is_tested_as_often_as_asked_and_after_its_last_epoch(
     epochs: int, every: int | None, tested: list[int]
 ) -> None:
-    assert [epoch for epoch in range(1, epochs + 1) if tests_after(epoch, epochs, every)] == tested
+    assert [epoch for epoch in range(1, epochs + 1) if is_tested(epoch, epochs, every)] == tested

@@ -133,7 +133,8 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
         for images, folder in open_files_and_folders(sources, reading_of(config.images)):
             for id, rows in rows_of(images):
                 path = folder + images.name(id)
-                for row in [{"error": "cannot be read"}] if rows is None else rows or [{}]:
+                listed: list[Row] = [{"error": "cannot be read"}] if rows is None else rows or [{}]
+                for row in listed:
                     write({"path": path, **row})
                     if keep:
                         kept.append({"path": path, **row})

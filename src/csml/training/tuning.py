@@ -24,8 +24,9 @@ def tunable(backbone: Backbone, linear: Linear, how: str) -> Classifier:
     All of it is in eval mode: a few labels give BatchNorm no statistics worth having.
     """
     classifier = with_linear(backbone, linear).eval()
+    tuned = _tuned(backbone, how)
     backbone.requires_grad_(False)
-    for parameter in _tuned(backbone, how):
+    for parameter in tuned:
         parameter.requires_grad_(True)
     return classifier
 
