@@ -100,6 +100,13 @@ def content_key(images: Images) -> str:
     source = source_of(images)
     if not isinstance(source, FolderImages):
         return images.fingerprint()
-    stats = [source.path(id).stat() for id in source_ids(images).tolist()]
-    times = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats], np.int64)
+    times = np.array([_size_and_time(source.path(id)) for id in source_ids(images).tolist()], np.int64)
     return cache_key(str(source.index.root), images.fingerprint(), times.tobytes())
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:  # a link that leads nowhere; the image counts as unreadable
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
