@@ -32,10 +32,14 @@ def both(*words: str) -> str:
 def test_knn(small_run: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     assert csml("knn", str(small_run), "--output", str(one)).returncode == 0
+    (small_run / "baselines.json").unlink()  # so that both processes compute them together
     assert "20-NN" in both("knn", str(small_run), "--output", str(two))
     ours, theirs = (json.loads(path.read_text()) for path in (one, two))
     assert (theirs["tested"], theirs["trained_on"]) == (100, 300)
     assert theirs["accuracy"] == pytest.approx(ours["accuracy"])
+    assert theirs["baselines"]["accuracy"].keys() == {"chance", "pixels", "untrained"}
+    for name, shares in ours["baselines"]["accuracy"].items():
+        assert theirs["baselines"]["accuracy"][name] == pytest.approx(shares, abs=0.011), name
 
 
 @pytest.mark.parametrize("augment", ["true", "false"])

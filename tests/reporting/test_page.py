@@ -161,6 +161,14 @@ def test_a_backbone_s_row_has_the_scores_of_what_started_from_it(runs: Path) -> 
     assert chart is not None and [series.name for series in chart.series] == ["moco-v2", "csml"]
 
 
+def test_baselines_stand_in_the_table_above_the_runs(report: Path) -> None:
+    page = report.read_text("utf-8")
+    rows = [
+        page.index(f'<th scope="row">{name}') for name in ("largest class", "raw pixels", "untrained network", "csml")
+    ]
+    assert rows == sorted(rows)
+
+
 def test_a_folder_of_runs_stands_for_all_of_them(runs: Path) -> None:
     assert {run.name for run in read_runs([str(runs)])} == {"csml", "moco-v2", "tuned"}
     with pytest.raises(CsmlError, match="is not a run directory"):

@@ -82,7 +82,7 @@ def knn(result: "KnnResult") -> None:
 def linear(result: "LinearResult") -> None:
     for stage, top1 in result.top1.items():
         print(f"stage {stage}  top-1 {top1:.1%}  top-5 {result.top5[stage]:.1%}")
-    _to_beat(result.baselines, {stage: f"stage {stage}, top-1" for stage in result.top1})
+    _to_beat(result.baselines, {stage: f"stage {stage}" for stage in result.top1})
 
 
 def _to_beat(baselines: dict[str, dict[int, float]], columns: dict[int, str]) -> None:
