@@ -1,9 +1,9 @@
 """The value of `data`: one text for one source or several."""
 
-import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +11,9 @@ from conftest import configured, csml
 from csml.config import PretrainConfig, as_settings, configure, join_sources, sources_title, split_sources
 from csml.config.sources import absolute_sources
 from csml.errors import CsmlError
+from csml.models.backbones import build_backbone
+from csml.run_files import BACKBONE
+from csml.weights import save_backbone
 
 names = st.text(st.characters(exclude_characters=",{}\0", categories=("L", "N", "P")), min_size=1, max_size=8)
 
@@ -79,13 +82,11 @@ def test_training_on_images_that_nobody_named_is_refused(words: list[str], tmp_p
     assert done.stderr.count("\n") == 1 and not any(tmp_path.iterdir())
 
 
-def test_a_sample_is_inherited_only_where_labels_are_not_used(small_run: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(small_run, run)
-    settings = (run / "config.yaml").read_text()
-    assert "  sample: null" in settings
-    (run / "config.yaml").write_text(settings.replace("  sample: null", "  sample: 50"))
-    assert configured("embed", str(run)).images.sample == 50
+def test_a_sample_is_inherited_only_where_labels_are_not_used(tmp_path: Path) -> None:
+    made = configured("pretrain", "--preset", "demo", "--images.sample", "50", "--model.backbone", "nano")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(as_settings(made)))
+    save_backbone(tmp_path / BACKBONE, build_backbone("nano"), made.model, made.images)
+    assert configured("embed", str(tmp_path)).images.sample == 50
     for command in ("knn", "linear", "finetune"):
-        assert configured(command, str(run)).images.sample is None
-        assert configured(command, str(run), "--images.sample", "20").images.sample == 20
+        assert configured(command, str(tmp_path)).images.sample is None
+        assert configured(command, str(tmp_path), "--images.sample", "20").images.sample == 20
