@@ -23,7 +23,7 @@ from csml.config import (
 from csml.console import show_log
 from csml.data.open import open_data
 from csml.distributed.launch import join_world
-from csml.models.backbones import build_backbone, with_channels
+from csml.models.first_convolution import with_channels
 from csml.training.pretraining import Pretraining
 from csml.weights import load_backbone, network_of, save_backbone
 
@@ -129,9 +129,8 @@ def _keep_start(session: Session, config: PretrainConfig) -> None:
     """Copy the weights that the run starts from into its directory: resuming and comparing need them."""
     start = session.run.start
     if session.world.is_rank_zero and not start.exists():
-        model, channels = config.model, config.images.channels
-        fresh = build_backbone(model.backbone, model.small_images, channels)
-        save_backbone(start, with_channels(load_backbone(str(model.weights)), fresh), model, config.images)
+        backbone = with_channels(load_backbone(str(config.model.weights)), config.images.channels)
+        save_backbone(start, backbone, config.model, config.images)
         log.info("starts from %s (%s)", config.model.weights, config.model.backbone)
     session.world.barrier()
 

@@ -15,6 +15,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
 from csml.models import raw_pixels
+from csml.models.first_convolution import with_channels
 from csml.models.point_maps import guard_point_maps
 from csml.models.raw_pixels import RawPixels
 from csml.models.small_resnet import WIDTHS, SmallResNet
@@ -47,7 +48,7 @@ def build_backbone(name: str, small_images: bool = False, channels: int = 3) -> 
     if name.startswith(TIMM):
         if small_images:
             raise CsmlError(f"model.small_images: only ResNets have it, not {name}; leave it out")
-        return build_timm(name.removeprefix(TIMM), channels)
+        return with_channels(build_timm(name.removeprefix(TIMM)), channels)
     if name in SMALL:
         net: ResNet = SmallResNet(WIDTHS[name])
     elif name in TORCHVISION:
@@ -56,37 +57,17 @@ def build_backbone(name: str, small_images: bool = False, channels: int = 3) -> 
         raise ValueError(f"backbone {name!r} is unknown; choose one of {', '.join(BACKBONES)}, or {TIMM}NAME")
     if small_images:
         width = net.conv1.out_channels
-        net.conv1 = nn.Conv2d(channels, width, 3, stride=1, padding=1, bias=False)
+        net.conv1 = nn.Conv2d(3, width, 3, stride=1, padding=1, bias=False)
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
         net.maxpool = nn.Identity()
-    elif channels != net.conv1.in_channels:
-        first = net.conv1
-        shape = {"kernel_size": first.kernel_size, "stride": first.stride, "padding": first.padding}
-        net.conv1 = nn.Conv2d(channels, first.out_channels, bias=False, **shape)
-        nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
     net.fc = nn.Identity()
     guard_point_maps(net)
-    return net
+    return with_channels(net, channels)
 
 
 def image_channels(net: Backbone) -> int:
     """C of the images that the network takes."""
     return next((module.in_channels for module in net.modules() if isinstance(module, nn.Conv2d)), 3)
-
-
-def with_channels(net: Backbone, fresh: Backbone) -> Backbone:
-    """Load the weights of a network into one of the same architecture that takes images with other channels.
-
-    Every channel is seen by the mean filter of the first convolution, scaled so that the sum over channels stays.
-    """
-    weights = net.state_dict()
-    name = next(name for name, module in net.named_modules() if isinstance(module, nn.Conv2d)) + ".weight"
-    before, after = image_channels(net), image_channels(fresh)
-    if before != after:
-        mean = weights[name].mean(dim=1, keepdim=True)  # (O, 1, k, k)
-        weights[name] = mean.repeat(1, after, 1, 1) * (before / after)
-    fresh.load_state_dict(weights)
-    return fresh.eval()
 
 
 def stage_outputs(net: Backbone, images: Tensor) -> StageOutputs:

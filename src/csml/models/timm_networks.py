@@ -17,12 +17,11 @@ _ANY_SIZE: tuple[dict[str, Any], ...] = (
 """Arguments that make a family of networks accept images of any size; a family refuses those of the others."""
 
 
-def build_timm(name: str, channels: int = 3) -> nn.Module:
+def build_timm(name: str) -> nn.Module:
     """Build timm's network `name` with fresh weights and without its classifier.
 
     Args:
         name: as timm has it, such as `tf_efficientnet_lite0`.
-        channels: of the images.
     """
     import timm  # takes seconds
 
@@ -30,7 +29,7 @@ def build_timm(name: str, channels: int = 3) -> nn.Module:
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.4)
         hint = f"; did you mean timm:{' or timm:'.join(close)}?" if close else ""
         raise CsmlError(f"model.backbone: timm has no network {name!r}{hint}")
-    net, _ = _created(name, channels)
+    net, _ = _created(name)
     if not hasattr(net, "forward_intermediates") or len(net.feature_info) < len(STAGES):
         raise CsmlError(
             f"model.backbone: timm:{name} does not give the feature maps of four stages; ResNet, RegNet, EfficientNet, "
@@ -42,7 +41,7 @@ def build_timm(name: str, channels: int = 3) -> nn.Module:
 
 def any_size_options(name: str) -> dict[str, Any]:
     """The arguments of timm's `create_model` with which network `name` accepts images of any size."""
-    return _created(name, 3)[1]
+    return _created(name)[1]
 
 
 def timm_outputs(net: Any, images: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -66,12 +65,12 @@ def stage_modules(net: Any) -> dict[int, str]:
     return {stage: net.feature_info[index]["module"] for stage, index in zip(STAGES, _stage_indices(net), strict=True)}
 
 
-def _created(name: str, channels: int) -> tuple[Any, dict[str, Any]]:
+def _created(name: str) -> tuple[Any, dict[str, Any]]:
     import timm
 
     for options in _ANY_SIZE:
         try:
-            net = timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **options)
+            net = timm.create_model(name, pretrained=False, num_classes=0, **options)
             return net, options
         except TypeError:
             if not options:
