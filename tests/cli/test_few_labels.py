@@ -246,9 +246,7 @@ def test_labels_of_a_few_files_are_enough(small_run: Path, thousand: Path, tmp_p
     names = [(f"part{i % 7}/{i:04d}.png", "shape" if i < 17 else "noise") for i in [*range(12), *range(40, 52)]]
     table.write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in names))
     out = tmp_path / "run"
-    words = ["--how", "paper", "--data", str(thousand), "--labels", str(table), "--epochs", "8"]
-    words += ["--batch_size", "8", "--out", str(out)]
-    words += ["--head_lr_per_256", "10", "--optimizer.lr_per_256", "0.3", "--images.workers", "0"]
+    words = ["--data", str(thousand), "--labels", str(table), "--images.workers", "0", "--out", str(out)]
     done = csml("finetune", str(small_run), *words)
     assert done.returncode == 0, done.stderr
     assert "24 labels of 2 classes" in done.stderr
