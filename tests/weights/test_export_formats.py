@@ -89,6 +89,16 @@ def test_every_network_has_formats_and_every_format_has_networks() -> None:
     assert held["timm:test_vit"] == ["timm", "onnx", "safetensors", "huggingface"]
 
 
+def test_a_network_for_images_of_other_channels_has_two_formats(tmp_path: Path) -> None:
+    net = build_backbone("nano", channels=5).eval()
+    save_backbone(tmp_path / "backbone.safetensors", net, BackboneConfig("nano"), ImagesConfig(size=32))
+    with pytest.raises(CsmlError, match="3 channels, not 5; choose onnx or safetensors"):
+        export(tmp_path, "huggingface")
+    images = torch.rand(1, 5, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(load_backbone(export(tmp_path, "safetensors").path)(images), net(images))
+
+
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_timm_s_resnets_have_torchvision_s_weights(name: str) -> None:
     with torch.device("meta"):

@@ -39,7 +39,10 @@ def network_by_name(source: str) -> BackboneConfig:
         network = BackboneConfig(source.removeprefix(RANDOM).removeprefix(":") or _UNTRAINED)
         check(network, "weights: ")
         return network
-    return BackboneConfig(PACKAGES[source].backbone if source in PACKAGES else source)
+    if source not in PACKAGES:
+        return BackboneConfig(source)
+    package_file(source)  # a missing package is said before a run directory is made
+    return BackboneConfig(PACKAGES[source].backbone)
 
 
 def untrained(network: BackboneConfig, seed: int = 0) -> Backbone:

@@ -8,6 +8,7 @@ from torch import nn
 
 from csml.config import SMALL, TIMM, TORCHVISION, BackboneConfig
 from csml.errors import CsmlError
+from csml.models.backbones import image_channels
 from csml.weights.export.detectron2 import to_detectron2
 from csml.weights.export.files import to_safetensors, to_timm, to_torchvision
 from csml.weights.export.folder import to_huggingface
@@ -44,6 +45,9 @@ def export(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], forma
     if format not in FORMATS:
         raise CsmlError(f"to: {format!r} is unknown; choose one of {', '.join(FORMATS)}")
     check_format(network, format)
+    channels = image_channels(net)
+    if channels != 3 and format not in ("onnx", "safetensors"):
+        raise CsmlError(f"to: {format} expects images of 3 channels, not {channels}; choose onnx or safetensors")
     facts = {**facts, "backbone": network.backbone, "small_images": network.small_images}
     return FORMATS[format](net.cpu().eval(), network, facts, path)
 

@@ -41,7 +41,7 @@ def to_onnx(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], path
         f"import {'json, ' if names else ''}onnxruntime\n"
         f"net = onnxruntime.InferenceSession({str(path)!r})\n"
         f"{names}"
-        f"# images: (B, 3, {size}, {size}) float32, RGB in [0, 1], minus {_shown(mean)}, divided by {_shown(std)}\n"
+        f"# images: (B, {len(mean)}, {size}, {size}) float32 in [0, 1], minus {_shown(mean)}, over {_shown(std)}\n"
         f'{output} = net.run(None, {{"images": images}})[0]  # {shape}'
     )
 
