@@ -66,6 +66,11 @@ def test_the_command_that_it_prints_gives_the_same_settings(tmp_path: Path, capl
     assert "expected: about" in caplog.text and "GB" in caplog.text
 
 
+def test_several_folders_are_looked_at_together(tmp_path: Path) -> None:
+    data = [str(folder(tmp_path / name, 20, 70)) for name in ("one", "two")]
+    assert pretrain_config(data).batch_size == 20  # type: ignore[arg-type]
+
+
 def test_what_the_user_gives_counts_more(tmp_path: Path) -> None:
     data = str(folder(tmp_path / "photos", 30, 70))
     config = pretrain_config(data, epochs=7, model={"weights": None, "backbone": "nano"})

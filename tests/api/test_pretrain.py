@@ -182,7 +182,7 @@ def test_the_command_line_is_a_thin_skin(tmp_path: Path) -> None:
     """A run of the command and one of the verb can be told apart only by what run.json says about the call."""
     words = [*SMALL_RUN, "--epochs", "1", "--monitor.knn_every", "0"]
     assert command("pretrain", *words, "--out", str(tmp_path / "typed")).returncode == 0
-    settings = {**SETTINGS, "monitor": {"knn_every": 0, "tensorboard": False}}
+    settings = {**SETTINGS, "monitor": {"knn_every": 0, "tensorboard": False, "baselines": False}}
     csml.pretrain(out=tmp_path / "called", preset="demo", epochs=1, batch_size=64, **settings)
     one, two = ((tmp_path / name / "config.yaml").read_text() for name in ("typed", "called"))
     assert one.replace("typed", "called") == two

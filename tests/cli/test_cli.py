@@ -165,7 +165,9 @@ def test_every_preset_is_valid(preset: str) -> None:
     config = configured("pretrain", "--preset", preset)
     single = preset.endswith(("-moco-v2", "-byol", "-simsiam")) and "-csml-" not in preset
     assert config.views.cross_sample is not single
-    assert config.model.stages == ((4,) if single else (2, 3, 4))
+    from_weights = preset.startswith("photos") and not preset.startswith("photos-scratch")
+    assert (config.model.weights is not None) is from_weights
+    assert config.model.stages == ((4,) if single or from_weights else (2, 3, 4))
     assert config.framework == (preset.rpartition("-")[2] if preset.endswith(("byol", "simsiam")) else "contrast")
     assert config.views.symmetric is preset.endswith(("byol", "simsiam"))
 

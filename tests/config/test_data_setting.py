@@ -43,7 +43,7 @@ def test_a_comma_in_braces_or_in_an_existing_path_divides_nothing(tmp_path: Path
     "words", [["--data", "a,b"], ["--data", "a", "--data", "b"], ["--data", "[a, b]"], ["--data=[a]", "--data", "b"]]
 )
 def test_the_command_line_takes_several(words: list[str]) -> None:
-    assert configured("pretrain", *words).data == f"{Path('a').absolute()},{Path('b').absolute()}"
+    assert configured("pretrain", "--preset", "demo", *words).data == f"{Path('a').absolute()},{Path('b').absolute()}"
 
 
 def test_python_and_yaml_take_lists_and_config_yaml_gets_a_text() -> None:

@@ -79,7 +79,8 @@ def pretrain_config(data: str | None = None, out: PathLike | None = None, **call
     if not is_automatic(call.get("preset"), call.get("config"), data):
         return _with_network(training_config(PretrainConfig, preset_settings, chosen=_go_with_weights, **call))
     call["preset"] = None
-    train = open_data(str(data), training_config(PretrainConfig, preset_settings, **call).images).train
+    plain = training_config(PretrainConfig, preset_settings, **call)
+    train = open_data(plain.data, plain.images).train
     choice = choose(train)
     call["preset"] = choice.preset
 
