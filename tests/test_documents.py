@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,9 @@ def test_the_commands_and_the_python_of_the_readme_run(workplace: Path) -> None:
 def visit_explorer(words: list[str], workplace: Path) -> None:
     """It serves until it is stopped."""
     command = [sys.executable, "-m", "csml", *words, "--port", "0", "--browser", "false"]
-    with subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True) as process:
+    # Where the tests themselves run in the background, Ctrl-C is ignored, and a child would inherit that.
+    listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True, preexec_fn=listening) as process:
         assert process.stderr is not None
         line = next(line for line in process.stderr if "the page: " in line)
         address = line.split("the page: ")[1].split()[0]
