@@ -13,7 +13,7 @@ import torch
 from csml.api.data import IN_MEMORY
 from csml.config import AUTO, NAMED, PretrainConfig, preset_settings
 from csml.data.decode import DecodeError
-from csml.data.images import Images
+from csml.data.images import Images, evenly_spaced
 from csml.distributed.device import accelerator_of, memory_format
 from csml.models.backbones import Backbone, build_backbone
 from csml.program import program
@@ -114,11 +114,10 @@ def _seconds(net: Backbone, batch: torch.Tensor) -> float:
 
 def _typical_side(images: Images) -> int:
     """Median of the shorter side of some images."""
-    some = np.linspace(0, len(images) - 1, min(len(images), _LOOKED_AT)).astype(np.int64)
-    shorter = []
-    for id in some.tolist():
+    some, shorter = evenly_spaced(images, _LOOKED_AT), []
+    for id in range(len(some)):
         with contextlib.suppress(DecodeError):
-            shorter.append(min(images.read(id).size))
+            shorter.append(min(some.read(id).size))
     return int(np.median(shorter)) if shorter else _SMALLEST_SIDE
 
 

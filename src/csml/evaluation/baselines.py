@@ -11,7 +11,7 @@ import numpy as np
 from lightning_fabric import Fabric
 
 from csml.config import PIXELS, STAGES, BackboneConfig, KnnConfig, is_unlearnt, names_weights
-from csml.data.images import Images, Subset
+from csml.data.images import Images, evenly_spaced
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
 from csml.evaluation.index import content_key
@@ -132,7 +132,7 @@ def _spread(images: Images) -> Images:
     """At most MOST_IMAGES of them, evenly over the ids, and so over classes that stand one after the other."""
     if len(images) <= MOST_IMAGES:
         return images
-    return Subset(images, np.linspace(0, len(images) - 1, MOST_IMAGES).astype(np.int64))
+    return evenly_spaced(images, MOST_IMAGES)
 
 
 def _read(file: Path) -> dict[str, Any]:

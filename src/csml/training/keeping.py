@@ -7,14 +7,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
 from csml.config import STAGES, ImagesConfig
 from csml.data.failures import Failures
-from csml.data.images import Images, Subset
+from csml.data.images import Images, evenly_spaced
 from csml.evaluation.features import extract_features
 from csml.evaluation.health import leave_one_out_knn, neighbor_agreement, rank_me
 from csml.models.backbones import Backbone
@@ -51,8 +50,7 @@ class Keeper:
     """
 
     def __init__(self, images: Images, config: ImagesConfig, fabric: Fabric, start: Backbone) -> None:
-        ids = np.linspace(0, len(images) - 1, min(len(images), _SAMPLE)).astype(np.int64)
-        self.sample, self.config, self.fabric = Subset(images, ids), config, fabric
+        self.sample, self.config, self.fabric = evenly_spaced(images, _SAMPLE), config, fabric
         self.start_weights = {name: value.clone() for name, value in start.state_dict().items()}
         self.start_features = self._features(start.to(fabric.device))
         self.start = self._signals(self.start_features)

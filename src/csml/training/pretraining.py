@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 
 from csml.config import STAGES, PretrainConfig
 from csml.data.failures import Failures
-from csml.data.images import Images, Subset
+from csml.data.images import Images, Subset, evenly_spaced
 from csml.data.loading import CropBatch
 from csml.data.open import DataSplits
 from csml.data.sampling import BatchPlan, generator_for, plan_batch
@@ -67,7 +67,6 @@ class Pretraining:
         self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
         start = load_backbone(run.start) if config.model.weights else None
         self.keeper = None if start is None else Keeper(data.labeled or data.train, config.images, fabric, start)
-        self.stopped = False
         self.epochs_worse = 0
         """epochs in a row after which the backbone was worse than its start"""
         self.network = build_method(config, len(data.train), self.world, self.device, start)
@@ -87,6 +86,11 @@ class Pretraining:
         self.searched: dict[str, Any] = {}
         """metrics of the search before the current epoch, if there was one"""
         self._kept: tuple[tuple[int, str], Features] | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the backbone has stayed worse than its start for too long."""
+        return self.epochs_worse >= _PATIENCE
 
     # A step.
 
@@ -140,8 +144,7 @@ class Pretraining:
 
     def _find_center(self) -> None:
         """Set the centre of the embeddings to the mean feature of some images (docs/method.md#weights)."""
-        count = min(len(self.images), _CENTER_SAMPLE)
-        some = Subset(self.images, np.linspace(0, len(self.images) - 1, count).astype(np.int64))
+        some = evenly_spaced(self.images, _CENTER_SAMPLE)
         backbone, last = self.network.query_encoder.backbone, STAGES[-1]
         features = extract_features(backbone, some, self.config.images, self.fabric, failures=Failures(some, 1.0))
         center = features.readable(last)[0].mean(dim=0)  # (F,)
@@ -192,8 +195,7 @@ class Pretraining:
         """Signals of the backbone; the run stops when it stays worse than its start."""
         signals = keeper.signals(self.network.query_encoder.backbone)
         self.epochs_worse = self.epochs_worse + 1 if keeper.is_worse(signals) else 0
-        if self.epochs_worse >= _PATIENCE:
-            self.stopped = True
+        if self.stopped:
             log.warning("the features stay worse than those of the starting weights; the run stops here")
         known = {"start/rank_me": signals.rank, "start/agreement": signals.agreement}
         return known if signals.knn20 is None else known | {"start/knn20": signals.knn20}
@@ -260,7 +262,6 @@ class Pretraining:
             "searched": self.searched,
             "centered": self.centered,
             "epochs_worse": self.epochs_worse,
-            "stopped": self.stopped,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -270,7 +271,7 @@ class Pretraining:
             self.bank.load_state_dict(state["bank"])
         self.searched = state["searched"]
         self.centered = state.get("centered", self.centered)
-        self.epochs_worse, self.stopped = state.get("epochs_worse", 0), state.get("stopped", False)
+        self.epochs_worse = state.get("epochs_worse", 0)
 
 
 def _kept_line(share: float, compared: dict[str, Any]) -> str:
