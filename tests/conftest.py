@@ -52,8 +52,8 @@ def generator() -> torch.Generator:
 
 
 SMALL_RUN = [
-    "--preset", "demo", "--images.synthetic_train", "300", "--images.synthetic_val", "100", "--epochs", "3",
-    "--batch_size", "64", "--contrast.queue_length", "128", "--neighbors.warmup_epochs", "1",
+    "--preset", "demo", "--images.synthetic_train", "150", "--images.synthetic_val", "50", "--epochs", "3",
+    "--batch_size", "32", "--contrast.queue_length", "64", "--neighbors.warmup_epochs", "1",
     "--neighbors.refresh_every", "1", "--neighbors.keep", "1", "--monitor.knn_every", "1",
     "--monitor.tensorboard", "false", "--model.backbone", "nano", "--monitor.baselines", "false",
     "--hardware.threads", "1",

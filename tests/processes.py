@@ -1,4 +1,4 @@
-"""Several processes of one world, joined by gloo, for tests."""
+"""Processes for tests, forked from a server that has imported csml once; and several of them as one world."""
 
 import multiprocessing
 import os
@@ -17,12 +17,15 @@ from csml.distributed.world import World
 
 T = TypeVar("T")
 
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["csml.cli", "csml.methods", "csml.training.pretraining", "csml.training.detection", "hypothesis", "pytest"]
+)
+
 
 def together(size: int, function: Callable[..., T], *arguments: Any) -> list[T]:
     """What `function(world, *arguments)` returns in each of `size` processes."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["csml.methods", "csml.training.pretraining", "hypothesis", "pytest"])
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(size, context) as pool:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(size, FORKED) as pool:
         meeting = str(Path(folder) / "meeting")
         running = [pool.submit(_inside, World(rank, size), meeting, function, arguments) for rank in range(size)]
         return [process.result(timeout=120) for process in running]

@@ -177,7 +177,7 @@ def test_a_run_is_judged_and_embedded(done: dict[str, Done], place: Path) -> Non
     assert "20-NN" in done["knn"].works()
     done["linear"].works()
     done["embed"].works()
-    assert np.load(place / "out/features.npy").shape == (300, 128)
+    assert np.load(place / "out/features.npy").shape == (150, 128)
 
 
 def test_a_classifier_is_tuned_and_predicts(done: dict[str, Done]) -> None:

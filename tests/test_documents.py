@@ -26,7 +26,7 @@ SHORTER = {
     "pretrain": ["--epochs", "1"],
     "knn": [],
     "linear": ["--epochs", "2"],
-    "supervised": ["--epochs", "1"],
+    "supervised": ["--epochs", "1", "--images.synthetic_train", "200", "--images.synthetic_val", "60"],
     "ablate": ["--dry_run", "true"],
     "finetune": ["--epochs", "2"],
     "mine": ["--epochs", "1", "--max_entropy", "9"],

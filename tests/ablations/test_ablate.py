@@ -4,17 +4,16 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import csml, wait_for
+from conftest import csml
 from csml.ablations.ablate import ablate
 from csml.ablations.plans import SHIPPED, read_ablation
 from csml.ablations.runs import labels_alone, planned, run_config
 from csml.errors import CsmlError
+from started import Started
 
 FILE = """
 title: With and without a mixture
@@ -41,11 +40,6 @@ def written(folder: Path, text: str = FILE) -> str:
     path = folder / "mine.yaml"
     path.write_text(text)
     return str(path)
-
-
-def start(file: str, out: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "csml", "ablate", file, "--out", str(out)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +80,16 @@ def test_every_variation_is_trained_and_judged_at_every_seed(finished: Path) -> 
 def test_killed_in_the_middle_it_continues_to_the_same_table(tmp_path: Path, finished: Path) -> None:
     out = tmp_path / "out"
     file = written(tmp_path)
-    process = start(file, out)
+    process = Started("ablate", file, "--out", str(out))
     second = out / "q_a+q_p" / "seed-0"
-    wait_for(process, second / "checkpoints" / "epoch-0001-step-000001.pt")
+    process.wait_for(second / "checkpoints" / "epoch-0001-step-000001.pt")
     process.kill()
-    process.wait()
     kept = (out / "moco-v2" / "seed-0" / "linear.json").stat().st_mtime_ns
 
-    process = start(file, out)  # a cluster's polite signal, in the third run
-    wait_for(process, out / "moco-v2" / "seed-1" / "checkpoints" / "epoch-0000-step-000001.pt")
+    process = Started("ablate", file, "--out", str(out))  # a cluster's polite signal, in the third run
+    process.wait_for(out / "moco-v2" / "seed-1" / "checkpoints" / "epoch-0000-step-000001.pt")
     process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=120)
+    error = process.wait()
     assert process.returncode == 128 + signal.SIGTERM, error
     assert f"ablate {file} --out {out}" in error
     assert "Traceback" not in error
@@ -110,14 +103,12 @@ def test_killed_in_the_middle_it_continues_to_the_same_table(tmp_path: Path, fin
 
 def test_two_at_once_share_the_runs_and_write_the_same_table(tmp_path: Path, finished: Path) -> None:
     out = tmp_path / "out"
-    both = [start(written(tmp_path), out) for _ in range(2)]
-    told = [process.communicate(timeout=300) for process in both]
+    both = [Started("ablate", written(tmp_path), "--out", str(out)) for _ in range(2)]
+    told = [process.wait() for process in both]
     assert [process.returncode for process in both] == [0, 0], told
-    trained = [
-        line for _, err in told for line in err.splitlines() if re.match(r"\[./4\]", line) and "done" not in line
-    ]
-    assert len(trained) == 4
-    assert all(out_text.count("±") for out_text, _ in told)  # both have seen all seeds
+    lines = [line for printed in told for line in printed.splitlines()]
+    assert len([line for line in lines if re.match(r"\[./4\]", line) and "done" not in line]) == 4
+    assert all(printed.count("±") for printed in told)  # both have seen all seeds
     assert accuracies(out) == accuracies(finished)
 
 

@@ -19,8 +19,8 @@ from csml.api.pretraining import pretrain_config
 from csml.errors import CsmlError
 
 SETTINGS: dict[str, Any] = {
-    "images": {"synthetic_train": 300, "synthetic_val": 100},
-    "contrast.queue_length": 128,
+    "images": {"synthetic_train": 150, "synthetic_val": 50},
+    "contrast.queue_length": 64,
     "neighbors": {"warmup_epochs": 1, "refresh_every": 1, "keep": 1},
     "monitor": {"knn_every": 1, "tensorboard": False},
     "model.backbone": "nano",
@@ -38,7 +38,7 @@ TINY: dict[str, Any] = {
 
 
 def test_it_makes_the_run_of_the_command_line(small_run: Path, tmp_path: Path) -> None:
-    run = csml.pretrain(out=tmp_path / "run", preset="demo", epochs=3, batch_size=64, **SETTINGS)
+    run = csml.pretrain(out=tmp_path / "run", preset="demo", epochs=3, batch_size=32, **SETTINGS)
     assert run.path == tmp_path / "run" and run.verb == "pretrain"
     assert (run.path / "backbone.safetensors").read_bytes() == (small_run / "backbone.safetensors").read_bytes()
     assert run.metrics["loss"] == csml.Run(small_run).metrics["loss"]
@@ -183,6 +183,6 @@ def test_the_command_line_is_a_thin_skin(tmp_path: Path) -> None:
     words = [*SMALL_RUN, "--epochs", "1", "--monitor.knn_every", "0"]
     assert command("pretrain", *words, "--out", str(tmp_path / "typed")).returncode == 0
     settings = {**SETTINGS, "monitor": {"knn_every": 0, "tensorboard": False, "baselines": False}}
-    csml.pretrain(out=tmp_path / "called", preset="demo", epochs=1, batch_size=64, **settings)
+    csml.pretrain(out=tmp_path / "called", preset="demo", epochs=1, batch_size=32, **settings)
     one, two = ((tmp_path / name / "config.yaml").read_text() for name in ("typed", "called"))
     assert one.replace("typed", "called") == two

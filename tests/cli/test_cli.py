@@ -122,7 +122,7 @@ def test_impossible_protocols_are_refused_in_one_line(small_run: Path, words: li
 
 def test_a_protocol_takes_data_and_pictures_from_the_run_but_its_schedule_from_the_paper(small_run: Path) -> None:
     config = configured("linear", str(small_run))
-    assert (config.images.size, config.images.synthetic_train) == (32, 300)
+    assert (config.images.size, config.images.synthetic_train) == (32, 150)
     assert (config.epochs, config.batch_size, config.lr, config.milestones) == (100, 256, 30.0, (60, 80))
 
 

@@ -4,8 +4,6 @@ import contextlib
 import io
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,13 +14,14 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 import csml as library
-from conftest import TIMES, assert_same, csml, noise_photos, wait_for
+from conftest import TIMES, assert_same, csml, noise_photos
 from csml.api.detecting import detect_config
 from csml.config import DETECT_PRESETS, DetectConfig
 from csml.runs.checkpoint import load_checkpoint, newest_checkpoint
 from csml.runs.metrics import read_metrics
 from csml.weights import load_backbone
 from scene_files import voc_folder, voc_object, voc_xml
+from started import Started
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 QUICK = [
@@ -97,11 +96,11 @@ def test_the_backbone_comes_from_the_run(small_run: Path, tmp_path: Path) -> Non
             torch.testing.assert_close(found[key], value)
 
 
-def begun(backbone: Path, out: Path, until: str) -> "subprocess.Popen[str]":
+def begun(backbone: Path, out: Path, until: str) -> Started:
     """The run of `masked` in a process of its own, as far as a checkpoint."""
     words = ["detect", str(backbone), "--preset", "small-fpn", *SCENES, "--out", str(out)]
-    process = subprocess.Popen([sys.executable, "-m", "csml", *words], stderr=subprocess.PIPE, text=True)
-    wait_for(process, out / "checkpoints" / until)
+    process = Started(*words)
+    process.wait_for(out / "checkpoints" / until)
     return process
 
 
@@ -109,7 +108,6 @@ def test_sigkill_changes_nothing(masked: Path, small_run: Path, tmp_path: Path) 
     out = tmp_path / "run"
     process = begun(small_run, out, until="epoch-0001-step-000001.pt")
     process.kill()
-    process.wait()
     for late in out.glob("checkpoints/epoch-000[2-9]*"):  # the kill came too late: go back to the middle all the same
         late.unlink()
     resumed = csml("detect", "--resume", str(out))
@@ -121,7 +119,7 @@ def test_sigterm_saves_and_names_the_command_that_continues(masked: Path, small_
     out = tmp_path / "run"
     process = begun(small_run, out, until="epoch-0000-step-000001.pt")
     process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=120)
+    error = process.wait()
     assert process.returncode == 128 + signal.SIGTERM, error
     assert f"csml detect --resume {out}" in error
     resumed = csml("detect", "--resume", str(out))
@@ -140,10 +138,9 @@ def test_weights_of_another_trainer_and_files_with_workers(tmp_path: Path) -> No
     words += ["--scenes.workers", "1", "--scenes.short_sides", "[64]", "--checkpoint.keep", "4"]
     start = ["detect", str(tmp_path / "theirs.pth"), *words]
     assert csml(*start, "--out", str(tmp_path / "whole")).returncode == 0
-    process = subprocess.Popen([sys.executable, "-m", "csml", *start, "--out", str(tmp_path / "killed")])
-    wait_for(process, tmp_path / "killed/checkpoints/epoch-0001-step-000001.pt")
+    process = Started(*start, "--out", str(tmp_path / "killed"))
+    process.wait_for(tmp_path / "killed/checkpoints/epoch-0001-step-000001.pt")
     process.kill()
-    process.wait()
     for late in tmp_path.glob("killed/checkpoints/epoch-000[2-9]*"):
         late.unlink()
     resumed = csml("detect", "--resume", str(tmp_path / "killed"), "--scenes.workers", "0")

@@ -35,11 +35,11 @@ def test_knn(small_run: Path, tmp_path: Path) -> None:
     (small_run / "baselines.json").unlink()  # so that both processes compute them together
     assert "20-NN" in both("knn", str(small_run), "--output", str(two))
     ours, theirs = (json.loads(path.read_text()) for path in (one, two))
-    assert (theirs["tested"], theirs["trained_on"]) == (100, 300)
+    assert (theirs["tested"], theirs["trained_on"]) == (50, 150)
     assert theirs["accuracy"] == pytest.approx(ours["accuracy"])
     assert theirs["baselines"]["accuracy"].keys() == {"chance", "pixels", "untrained"}
     for name, shares in ours["baselines"]["accuracy"].items():
-        assert theirs["baselines"]["accuracy"][name] == pytest.approx(shares, abs=0.011), name
+        assert theirs["baselines"]["accuracy"][name] == pytest.approx(shares, abs=0.021), name
 
 
 @pytest.mark.parametrize("augment", ["true", "false"])
@@ -49,9 +49,9 @@ def test_linear(small_run: Path, tmp_path: Path, augment: str) -> None:
     assert csml(*words, str(one)).returncode == 0
     assert both(*words, str(two)).count("top-1") == 2
     ours, theirs = (json.loads(path.read_text()) for path in (one, two))
-    assert theirs["tested"] == 100
+    assert theirs["tested"] == 50
     for stage in ("3", "4"):
-        assert theirs["stages"][stage]["top1"] == pytest.approx(ours["stages"][stage]["top1"], abs=0.011)
+        assert theirs["stages"][stage]["top1"] == pytest.approx(ours["stages"][stage]["top1"], abs=0.021)
 
 
 def test_embed(small_run: Path, tmp_path: Path) -> None:
@@ -60,14 +60,14 @@ def test_embed(small_run: Path, tmp_path: Path) -> None:
     both(*words, str(tmp_path / "two.npy"))
     ours, theirs = (np.load(tmp_path / f"{name}.npy") for name in ("one", "two"))
     np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
-    assert len(theirs) == 300
+    assert len(theirs) == 150
 
 
 @pytest.fixture(scope="module")
 def tuned(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier that two processes have fine-tuned."""
     out = tmp_path_factory.mktemp("tuned") / "run"
-    words = ("--how", "paper", "--fraction", "0.1", "--epochs", "4", "--batch_size", "10", "--out", str(out))
+    words = ("--how", "paper", "--fraction", "0.2", "--epochs", "4", "--batch_size", "10", "--out", str(out))
     both("finetune", str(small_run), *words)
     return out
 
@@ -75,7 +75,7 @@ def tuned(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_finetune(tuned: Path) -> None:
     result = json.loads((tuned / "finetune.json").read_text())
     assert result["labels"] == 30
-    assert sum(map(sum, result["confusion"])) == 100
+    assert sum(map(sum, result["confusion"])) == 50
     assert [record["epoch"] for record in read_metrics(tuned / "metrics.jsonl")] == [1, 2, 3, 4]
 
 
@@ -85,7 +85,7 @@ def test_mine(tuned: Path, tmp_path: Path) -> None:
     assert csml(*words, str(tmp_path / "one")).returncode == 0
     ours, theirs = (json.loads((tmp_path / name / "round-1" / "mined.json").read_text()) for name in ("one", "two"))
     assert theirs == ours
-    assert theirs["unlabeled"] == 270
+    assert theirs["unlabeled"] == 120
 
 
 def test_predict(tuned: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_detect(small_run: Path, tmp_path: Path, kind: str) -> None:
     assert seen == sorted(seen)
 
 
-QUEUE = ("--contrast.queue_length", "128")
+QUEUE = ("--contrast.queue_length", "64")
 
 
 def test_a_batch_smaller_than_the_processes_need_is_refused_by_all(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_pretrain(tmp_path: Path, more: list[str], same: float) -> None:
     """Neighbours, their purity and the 20-NN are those of one process, as far as weights allow that differ in the last
     digits: after one epoch all images are still much alike to BYOL."""
     few = [word for word in SMALL_RUN if word not in QUEUE or "--neighbors.features" in more]
-    words = ["pretrain", *few, *more, "--images.synthetic_train", "320", "--epochs", "2"]
+    words = ["pretrain", *few, *more, "--images.synthetic_train", "320", "--batch_size", "64", "--epochs", "2"]
     words += ["--model.backbone", "tiny", "--hardware.precision", "32-true"]  # with bf16, the last digits are the third
     both(*words, "--out", str(tmp_path / "two"))
     assert csml(*words, "--out", str(tmp_path / "one")).returncode == 0

@@ -45,7 +45,7 @@ def test_the_command_writes_its_result_into_the_run(small_run: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads((small_run / "knn.json").read_text())
     assert set(result["accuracy"]) == {"20", "200"}
-    assert result["tested"] == 100
+    assert result["tested"] == 50
     assert f"20-NN  {result['accuracy']['20']:.1%}" in done.stdout
 
 

@@ -5,15 +5,17 @@ import resource
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from conftest import SMALL_RUN, assert_same, csml, noise_photos, wait_for
+from conftest import SMALL_RUN, assert_same, csml, noise_photos
 from csml.errors import CsmlError
 from csml.runs.checkpoint import load_checkpoint, load_newest, save_checkpoint
 from csml.runs.metrics import read_metrics
+from started import Started
 
 OFTEN = ["--checkpoint.every_steps", "2", "--checkpoint.keep", "3"]
 
@@ -74,15 +76,12 @@ def test_a_run_on_a_full_disk_ends_in_one_line_and_goes_on_when_there_is_room(tm
     whole, full = tmp_path / "whole", tmp_path / "full"
     assert csml("pretrain", *SMALL_RUN, *OFTEN, "--out", str(whole)).returncode == 0
     size = max(path.stat().st_size for path in (whole / "checkpoints").glob("*.pt"))
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1000, size - 1000))
-
-    command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *OFTEN, "--out", str(full)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, preexec_fn=limit)
-    assert done.returncode == 2
-    assert "cannot be written" in done.stderr.strip().splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size - 1000, size - 1000))
+    process = Started("pretrain", *SMALL_RUN, *OFTEN, "--out", str(full), first=limit)
+    error = process.wait()
+    assert process.returncode == 2
+    assert "cannot be written" in error.strip().splitlines()[-1]
+    assert "Traceback" not in error
     last = sorted((full / "checkpoints").glob("*.pt"))
     if last:  # those of the first epoch, before there was an Ω to save, were smaller
         assert load_checkpoint(last[-1])["epoch"] <= 3
@@ -128,12 +127,11 @@ def test_files_that_vanish_during_a_run_are_named_and_passed_over(tmp_path: Path
         "--checkpoint.every_steps",
         "1",
     ]
-    command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *words, "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for(process, out / "checkpoints" / "epoch-0000-step-000001.pt")
+    process = Started("pretrain", *SMALL_RUN, *words, "--out", str(out))
+    process.wait_for(out / "checkpoints" / "epoch-0000-step-000001.pt")
     (photos / "07.png").unlink()
     (photos / "123.png").unlink()
-    _, error = process.communicate(timeout=300)
+    error = process.wait()
     assert process.returncode == 0, error
     assert "skipped, cannot be read: 07.png" in error and "123.png" in error
     assert read_metrics(out / "metrics.jsonl")[-1]["failed"] == 2

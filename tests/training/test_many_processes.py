@@ -16,6 +16,7 @@ from conftest import SMALL_RUN, assert_same, csml, wait_for
 from csml.distributed.launch import FRESH_STORE
 from csml.runs.checkpoint import load_checkpoint, load_newest
 from csml.runs.metrics import read_metrics
+from started import Started
 
 
 def torchrun(*words: str, options: tuple[str, ...]) -> list[str]:
@@ -23,7 +24,7 @@ def torchrun(*words: str, options: tuple[str, ...]) -> list[str]:
 
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", FRESH_STORE: "1"}
-SAME = [*SMALL_RUN, "--images.synthetic_train", "320", "--monitor.knn_every", "0"]  # batches that divide evenly
+SAME = [*SMALL_RUN, "--images.synthetic_train", "160", "--monitor.knn_every", "0"]  # batches that divide evenly
 SAME += ["--hardware.precision", "32-true"]  # where bf16 is native, its rounding would be all the difference there is
 
 
@@ -90,23 +91,18 @@ def children_of(parent: int) -> list[int]:
     return found
 
 
-def scheduled(out: Path, *more: str) -> list["subprocess.Popen[str]"]:
+def scheduled(out: Path, *more: str) -> list[Started]:
     """Two processes that a scheduler has started, as their environment tells."""
     words = ["pretrain", *SAME, "--out", str(out), *more]
     job = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "127.0.0.1"}
     job |= {"SLURM_JOB_ID": str(10_000 + os.getpid() % 10_000), "OMP_NUM_THREADS": "1"}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "csml", *words], stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **job, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
+    ranks = [{"SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in "01"]
+    return [Started(*words, environment=job | rank) for rank in ranks]
 
 
 def test_srun_s_names_are_understood(tmp_path: Path) -> None:
     for process in scheduled(tmp_path / "run", "--epochs", "1", "--neighbors.warmup_epochs", "0"):
-        _, error = process.communicate(timeout=200)
+        error = process.wait()
         assert process.returncode == 0, error[-3000:]
     assert len(read_metrics(tmp_path / "run" / "metrics.jsonl")) == 1
 
@@ -114,11 +110,10 @@ def test_srun_s_names_are_understood(tmp_path: Path) -> None:
 def test_who_is_left_alone_stops_within_a_minute_and_says_so(tmp_path: Path) -> None:
     out = tmp_path / "run"
     left, dead = scheduled(out, "--epochs", "50", "--checkpoint.every_steps", "1")
-    wait_for(left, out / "checkpoints" / "epoch-0000-step-000002.pt")
+    left.wait_for(out / "checkpoints" / "epoch-0000-step-000002.pt")
     dead.kill()
     began = time.monotonic()
-    _, error = left.communicate(timeout=120)
-    dead.communicate()
+    error = left.wait()
     assert time.monotonic() - began < 60
     assert left.returncode == 2, error[-3000:]
     assert "another process of the run is gone" in error and f"resume {out} to continue" in error

@@ -29,8 +29,8 @@ def test_the_run_directory_has_the_documented_tree(small_run: Path) -> None:
     assert (small_run / "backbone.safetensors").exists()
     facts = json.loads((small_run / "run.json").read_text())
     assert facts["versions"]["torch"] == torch.__version__.split("+")[0]
-    assert facts["images"] == 300
-    assert yaml.safe_load((small_run / "config.yaml").read_text())["contrast"]["queue_length"] == 128
+    assert facts["images"] == 150
+    assert yaml.safe_load((small_run / "config.yaml").read_text())["contrast"]["queue_length"] == 64
     assert "epoch 3/3" in (small_run / "log.txt").read_text()
 
 
@@ -38,7 +38,7 @@ def test_every_epoch_logs_what_people_ask_for(small_run: Path) -> None:
     records = read_metrics(small_run / "metrics.jsonl")
     assert [record["epoch"] for record in records] == [1, 2, 3]
     last = records[-1]
-    assert last["chance"] == pytest.approx(math.log(129))
+    assert last["chance"] == pytest.approx(math.log(65))
     for stage in (2, 3, 4):
         for query in ("a", "p", "mixed"):
             assert 0 < last[f"loss/stage{stage}/{query}"] < 10
@@ -54,8 +54,8 @@ def test_omega_of_every_refresh_is_kept(small_run: Path) -> None:
     files = sorted(path.name for path in (small_run / "neighbors").iterdir())
     assert files == ["epoch-0001.npz", "epoch-0002.npz"]
     with np.load(small_run / "neighbors" / files[0]) as omega:
-        assert omega["indices"].shape == (300, 10)
-        assert not (omega["indices"] == np.arange(300)[:, None]).any()
+        assert omega["indices"].shape == (150, 10)
+        assert not (omega["indices"] == np.arange(150)[:, None]).any()
 
 
 def test_the_three_lines_it_prints_load_the_backbone(small_run: Path) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import SMALL_RUN, TIMES, assert_same, csml, noise_photos, wait_for
+from conftest import SMALL_RUN, TIMES, assert_same, csml, noise_photos
 from csml.data.synthetic import synthetic
 from csml.runs.checkpoint import load_checkpoint, newest_checkpoint
 from csml.runs.directory import RunDirectory
 from csml.runs.metrics import read_metrics
 from csml.search.omega import purity
+from started import Started
 
 OFTEN = ["--checkpoint.every_steps", "2"]
 
 
-def start(out: Path, *more: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "csml", "pretrain", *SMALL_RUN, *OFTEN, *more, "--out", str(out)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=start_new_session)
+def start(out: Path, *more: str) -> Started:
+    return Started("pretrain", *SMALL_RUN, *OFTEN, *more, "--out", str(out))
 
 
 def final_state(out: Path) -> dict[str, Any]:
@@ -51,9 +49,8 @@ def assert_runs_equal(one: Path, two: Path) -> None:
 def test_sigkill_in_the_middle_of_an_epoch_changes_nothing(tmp_path: Path, undisturbed: Path) -> None:
     out = tmp_path / "run"
     process = start(out)
-    wait_for(process, out / "checkpoints" / "epoch-0001-step-000002.pt")  # in the second epoch, with neighbours
+    process.wait_for(out / "checkpoints" / "epoch-0001-step-000002.pt")  # in the second epoch, with neighbours
     process.kill()
-    process.wait()
     assert process.returncode == -signal.SIGKILL
     resumed = csml("pretrain", "--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
@@ -65,14 +62,13 @@ def test_the_online_bank_survives_a_kill(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert csml("pretrain", *SMALL_RUN, *OFTEN, *online, "--out", str(whole)).returncode == 0
     process = start(killed, *online)
-    wait_for(process, killed / "checkpoints" / "epoch-0000-step-000002.pt")  # the bank is half full
+    process.wait_for(killed / "checkpoints" / "epoch-0000-step-000002.pt")  # the bank is half full
     process.kill()
-    process.wait()
     resumed = csml("pretrain", "--resume", str(killed))
     assert resumed.returncode == 0, resumed.stderr
     assert_runs_equal(killed, whole)
     with np.load(RunDirectory(whole).neighbor_files()[-1]) as saved:
-        found = purity(saved["indices"], synthetic(32, 300, 100)[0].labels)
+        found = purity(saved["indices"], synthetic(32, 150, 50)[0].labels)
     assert read_metrics(whole / "metrics.jsonl")[-1]["omega/purity"] == found
 
 
@@ -82,10 +78,10 @@ def test_a_polite_signal_saves_and_names_the_command_that_continues(
 ) -> None:
     out = tmp_path / "run"
     process = start(out)
-    wait_for(process, out / "checkpoints" / "epoch-0001-step-000000.pt")
+    process.wait_for(out / "checkpoints" / "epoch-0001-step-000000.pt")
     process.send_signal(number)
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == 128 + number
+    error = process.wait()
+    assert process.returncode == 128 + number, error
     assert f"csml pretrain --resume {out}" in error
     assert "Traceback" not in error
     resumed = csml("pretrain", "--resume", str(out))
@@ -99,10 +95,10 @@ def test_a_signal_to_the_whole_group_reaches_the_workers_too_and_still_saves(tmp
     noise_photos(photos, 300)
     out = tmp_path / "run"
     more = ["--data", str(photos), "--images.workers", "1", "--epochs", "50"]
-    process = start(out, *more, start_new_session=True)
-    wait_for(process, out / "checkpoints" / "epoch-0001-step-000002.pt")
+    process = start(out, *more)
+    process.wait_for(out / "checkpoints" / "epoch-0001-step-000002.pt")
     os.killpg(process.pid, signal.SIGTERM)
-    _, error = process.communicate(timeout=120)
+    error = process.wait()
     assert process.returncode == 128 + signal.SIGTERM, error
     assert f"csml pretrain --resume {out}" in error
     assert "Traceback" not in error

@@ -2,15 +2,14 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from test_resume import assert_runs_equal
 
-from conftest import configured, csml, noise_photos, wait_for
+from conftest import configured, csml, noise_photos
 from csml.runs.metrics import read_metrics
+from started import Started
 
 WORDS = [
     "--preset", "demo", "--images.synthetic_train", "600", "--images.synthetic_val", "200", "--epochs", "8",
@@ -44,17 +43,17 @@ def test_its_backbone_is_judged_by_the_same_commands(trained: Path) -> None:
     assert json.loads((trained / "knn.json").read_text())["accuracy"]["20"] > 0.2  # worst of the same: 0.350
 
 
-def test_sigkill_changes_nothing(tmp_path: Path, trained: Path) -> None:
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "csml", "supervised", *WORDS, "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for(process, out / "checkpoints" / "epoch-0001-step-000004.pt")
+def test_sigkill_changes_nothing(tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    words = [*WORDS, "--images.synthetic_train", "200", "--images.synthetic_val", "40", "--epochs", "3"]
+    assert csml("supervised", *words, "--out", str(whole)).returncode == 0
+    process = Started("supervised", *words, "--out", str(out))
+    process.wait_for(out / "checkpoints" / "epoch-0001-step-000004.pt")
     process.kill()
-    process.wait()
     assert process.returncode == -signal.SIGKILL
     resumed = csml("supervised", "--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
-    assert_runs_equal(out, trained)
+    assert_runs_equal(out, whole)
 
 
 def test_images_without_labels_are_refused_in_one_line(tmp_path: Path) -> None:
