@@ -18,6 +18,15 @@ class InfoNCE(NamedTuple):
     """`(B,)` cosine similarity with the most similar negative"""
 
 
+class Neighbors(NamedTuple):
+    """Keys of k neighbours of each query, which stand among the negatives, and what they weigh."""
+
+    keys: Tensor
+    """`(k, B, D)`"""
+    weights: Tensor
+    """`(k, B)`"""
+
+
 def multi_positive_info_nce(
     query: Tensor,
     positives: Tensor,
@@ -53,8 +62,13 @@ def info_nce(
     temperature: float,
     ignore: Tensor | None = None,
     chunk: int | None = None,
+    neighbors: Neighbors | None = None,
 ) -> InfoNCE:
-    """`multi_positive_info_nce` with the similarities behind it."""
+    """`multi_positive_info_nce` with the similarities behind it.
+
+    `neighbors` are further positives that stand among the negatives already: their terms are −log softmax(neighbour
+    against the first positive and the negatives), and what they weigh is taken from the other positives.
+    """
     # Full precision even under autocast: the error of bf16 products is up to 0.4 %, and dividing by τ multiplies it.
     with torch.autocast(query.device.type, enabled=False):
         positive = torch.einsum("bd,pbd->pb", query, positives)  # (P, B)
@@ -63,6 +77,11 @@ def info_nce(
         # −log(e^p / (e^p + e^negative)) = softplus(negative − p)
         terms = F.softplus(negative - positive / temperature)  # (P, B); negative and hardest are (B,)
         loss = _weighted(terms, weights)  # (B,)
+        if neighbors is not None:
+            everything = torch.logaddexp(negative, positive[0] / temperature)  # (B,)
+            similarity = torch.einsum("bd,kbd->kb", query, neighbors.keys)  # (k, B)
+            own_share = 1 - neighbors.weights.sum(dim=0)  # (B,)
+            loss = own_share * loss + _weighted(everything - similarity / temperature, neighbors.weights)
     return InfoNCE(loss, positive.detach(), hardest)
 
 

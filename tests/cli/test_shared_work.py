@@ -146,11 +146,19 @@ BYOL = ["--preset", "demo-csml-byol"]
 ONLINE = ["--neighbors.features", "online", "--checkpoint.every_minutes", "0.002"]
 
 
-@pytest.mark.parametrize(("more", "same"), [(BYOL, 0.5), (ONLINE, 0.9)], ids=["byol", "online"])
+MEMORY = [
+    "--contrast.memory", "true", "--views.neighbor_views", "false", "--views.mix", "none", "--model.stages", "[4]",
+    "--neighbors.whiten", "0.5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "same"), [(BYOL, 0.5), (ONLINE, 0.9), (MEMORY, 0.9)], ids=["byol", "online", "memory"]
+)
 def test_pretrain(tmp_path: Path, more: list[str], same: float) -> None:
     """Neighbours, their purity and the 20-NN are those of one process, as far as weights allow that differ in the last
     digits: after one epoch all images are still much alike to BYOL."""
-    few = [word for word in SMALL_RUN if word not in QUEUE or "--neighbors.features" in more]
+    few = [word for word in SMALL_RUN if word not in QUEUE or more is not BYOL]
     words = ["pretrain", *few, *more, "--images.synthetic_train", "320", "--batch_size", "64", "--epochs", "2"]
     words += ["--model.backbone", "tiny", "--hardware.precision", "32-true"]  # with bf16, the last digits are the third
     both(*words, "--out", str(tmp_path / "two"))

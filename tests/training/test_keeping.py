@@ -66,6 +66,26 @@ def test_equal_weights_count_as_the_end_and_not_as_worse(fabric: Fabric) -> None
     assert keeper.choose(copy.deepcopy(start))[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "share"),
+    [
+        ((0.80, 0.90, 0.89, 0.87), 1),  # the last is within the standard error of the best, 0.039
+        ((0.80, 0.90, 0.85, 0.84), 0.5),
+        ((0.79, 0.78, 0.79, 0.79), 0),  # within the error of the start, but below it
+        ((0.80, 0.79, 0.80, 0.79), 0.75),
+    ],
+)
+def test_the_farthest_point_is_kept_that_is_neither_below_the_start_nor_clearly_below_another(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch, accuracies: tuple[float, ...], share: float
+) -> None:
+    start = build_backbone("nano")
+    keeper = Keeper(pictures(), CONFIG, fabric, start)
+    keeper.start = Signals(100, 1, 0.8)
+    found = iter(accuracies[:3])
+    monkeypatch.setattr(keeper, "signals", lambda backbone: Signals(100, 1, next(found)))
+    assert keeper.choose(start, at_end=Signals(100, 1, accuracies[3]))[0] == share
+
+
 def test_a_difference_within_one_standard_error_is_not_worse(fabric: Fabric) -> None:
     keeper = Keeper(pictures(), CONFIG, fabric, build_backbone("nano"))
     keeper.start = Signals(100, 1, 0.8)  # a standard error over 60 images is 0.052

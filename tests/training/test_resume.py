@@ -57,11 +57,18 @@ def test_sigkill_in_the_middle_of_an_epoch_changes_nothing(tmp_path: Path, undis
     assert_runs_equal(out, undisturbed)
 
 
-def test_the_online_bank_survives_a_kill(tmp_path: Path) -> None:
-    online = ["--neighbors.features", "online"]
+ONLINE = ["--neighbors.features", "online"]
+MEMORY = [
+    "--contrast.memory", "true", "--views.neighbor_views", "false", "--views.mix", "none", "--model.stages", "[4]",
+    "--neighbors.warmup_epochs", "0", "--neighbors.size", "40", "--neighbors.whiten", "0.5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [ONLINE, MEMORY], ids=["online bank", "memory of keys"])
+def test_keys_of_all_images_survive_a_kill(tmp_path: Path, more: list[str]) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert csml("pretrain", *SMALL_RUN, *OFTEN, *online, "--out", str(whole)).returncode == 0
-    process = start(killed, *online)
+    assert csml("pretrain", *SMALL_RUN, *OFTEN, *more, "--out", str(whole)).returncode == 0
+    process = start(killed, *more)
     process.wait_for(killed / "checkpoints" / "epoch-0000-step-000002.pt")  # the bank is half full
     process.kill()
     resumed = csml("pretrain", "--resume", str(killed))

@@ -48,6 +48,11 @@ class PretrainSettings(TrainingConfig):
             "views.positives",
             f"at most neighbors.k, which is {k}, not {views.positives}",
         )
+        require(
+            self.neighbors.features != "start" or self.model.weights is not None or not views.cross_sample,
+            "neighbors.features",
+            "start needs weights to start from; give --model.weights, or pass",
+        )
         small, size = views.small_size, self.images.size
         require(
             small is None or small <= size, "views.small_size", f"at most images.size, which is {size}, not {small}"

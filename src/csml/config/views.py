@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, interval, require
+from csml.config.fields import Settings, bounded, interval, require, share
 from csml.config.images import MAX_SIDE
 
 
@@ -15,6 +15,9 @@ class ViewsConfig(Settings):
     """Use a neighbour x_p of the anchor as a second positive. If off (with mix `none` and stages [4]): MoCo v2."""
     positives: int = bounded(1, low=1, limit=1024)
     """Number P of neighbours drawn for each anchor in each epoch. Every query is pulled to all P + 1 keys."""
+    neighbor_views: bool = True
+    """Draw a neighbour x_p for each anchor and encode views of it. Off, with contrast.memory: neighbours are positives
+    by the keys that they had when they were anchors themselves, which takes no time."""
     neighbor_queries: bool = True
     """Use a view of each neighbour as a query as well (q_p). Without it a step takes a third less time, and x_p is only
     a key and a part of the mixture; from good weights nothing was lost by that."""
@@ -38,12 +41,16 @@ class ViewsConfig(Settings):
 
     def check(self) -> None:
         require(
-            self.cross_sample or self.mix == "none",
+            (self.cross_sample and self.neighbor_views) or self.mix == "none",
             "mix",
             "mixing needs a second image; give --views.cross_sample true (with --neighbors.k 0 it is the anchor "
-            "itself) or --views.mix none",
+            "itself) and --views.neighbor_views true, or --views.mix none",
         )
-        require(self.positives == 1 or self.cross_sample, "positives", "more than 1 need --views.cross_sample true")
+        require(
+            self.positives == 1 or (self.cross_sample and self.neighbor_views),
+            "positives",
+            "more than 1 need --views.cross_sample true and --views.neighbor_views true",
+        )
 
 
 @dataclass(frozen=True)
@@ -65,9 +72,17 @@ class NeighborsConfig(Settings):
     """Keep a neighbour only if the image is also among the neighbour's own k."""
     draw: Literal["uniform", "similar"] = "uniform"
     """How x_p is drawn from the neighbour set. similar: with a probability proportional to exp(cosine / 0.07)."""
-    features: Literal["pass", "online"] = "pass"
+    features: Literal["pass", "online", "start"] = "pass"
     """Features to search in. pass: pooled features of every image, from an extra pass over the data. online: the keys
-    of the last epoch, at no cost, but computed from random crops and up to one epoch old."""
+    of the last epoch, at no cost, but computed from random crops and up to one epoch old. start: those of the weights
+    that the run starts from; they are searched once, before the first epoch that uses neighbours."""
+    size: int | None = bounded(None, low=8, limit=MAX_SIDE, unit="pixels")
+    """Side of the images whose features are searched, at least and by default images.size. Larger images have better
+    neighbours, and with features `start` they are computed only once."""
+    whiten: float = share(0.0)
+    """How far the variance of the features is equalised over their directions before the search, from 0 (not at all) to
+    1 (all directions count the same). 0.25 keeps a few strong directions, such as the background, from deciding alone
+    what is alike."""
     encoder: Literal["query", "key"] = "query"
     """Encoder that computes the features of a pass (authors' code: key)."""
     recall: float = bounded(0.99, above=0, high=1)
@@ -76,7 +91,7 @@ class NeighborsConfig(Settings):
 
     def check(self) -> None:
         require(
-            self.features == "pass" or self.warmup_epochs >= 1,
+            self.features != "online" or self.warmup_epochs >= 1,
             "features",
             "online needs an epoch of keys before the first search; give --neighbors.warmup_epochs 1 or more, or pass",
         )

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from csml.config import ContrastConfig, PretrainConfig
 from csml.distributed.world import ALONE, World, whole
-from csml.losses import info_nce
+from csml.losses import Neighbors, info_nce
 from csml.methods.framework import Embeddings, StepResult, build_encoder, repeated, total
+from csml.methods.memory import KeyMemory, neighbor_weights
 from csml.methods.momentum import MomentumFramework
 from csml.methods.queue import KeyQueue
 from csml.models.encoder import Encoder
@@ -31,7 +32,7 @@ class MomentumContrast(MomentumFramework):
             split_batchnorm(encoder, config.bn_splits)
         super().__init__(encoder, world)
         self.config = config
-        self.queue = KeyQueue(encoder.dims, queue_length)
+        self.queue = (KeyMemory if config.memory else KeyQueue)(encoder.dims, queue_length)
         self.chance = math.log(1 + queue_length)
 
     @classmethod
@@ -39,14 +40,15 @@ class MomentumContrast(MomentumFramework):
         settings = config.section(ContrastConfig)
         # Each process, and each piece of a batch, is a sub-batch of its own already.
         splits = max(1, settings.bn_splits // (world.size * config.hardware.accumulate))
-        encoder, length = build_encoder(config, norm=False), queue_length(settings, images)
+        encoder = build_encoder(config, norm=False)
+        length = images if settings.memory else queue_length(settings, images)
         return cls(encoder, length, replace(settings, bn_splits=splits), world)
 
     @classmethod
     def warnings(cls, config: PretrainConfig, images: int) -> list[str]:
         settings = config.section(ContrastConfig)
         length = queue_length(settings, images)
-        if length < images or settings.mask_known:
+        if length < images or settings.mask_known or settings.memory:
             return []
         return [
             f"contrast.queue_length: {length} is as long as the data set ({images} images), so an image's own past key "
@@ -62,6 +64,7 @@ class MomentumContrast(MomentumFramework):
         positives = self.positives(keys)  # {stage: (P, B, D)}
         known = self._ignored(views.known)  # (B, N)
         negatives = self.recent_keys()  # {stage: (N, D)}
+        neighbors = self._neighbors(views.known)  # {stage: (k, B, D) and (k, B)}
 
         tau, chunk = self.config.temperature, self.config.loss_chunk
         terms: dict[tuple[str, int], Tensor] = {}
@@ -73,7 +76,8 @@ class MomentumContrast(MomentumFramework):
                 v = len(query[s]) // len(views.known)
                 positive = repeated(positives[s], v, dim=1)  # (P, B·V, D)
                 ignore = None if known is None else repeated(known, v, dim=0)  # (B·V, N)
-                result = info_nce(query[s], positive, weights, negatives[s], tau, ignore, chunk)
+                near = None if neighbors is None else Neighbors(*(repeated(each, v, dim=1) for each in neighbors[s]))
+                result = info_nce(query[s], positive, weights, negatives[s], tau, ignore, chunk, near)
                 terms[name, s] = result.loss.mean()
                 metrics[f"loss/stage{s}/{name}"] = terms[name, s].detach()
                 if name == "a":  # with its own key, as MoCo logs it
@@ -87,13 +91,28 @@ class MomentumContrast(MomentumFramework):
         fresh = [(keys[name], self.world.all_gather(views.key_ids[name], part.in_flight)) for name in names]
         return StepResult(loss, {"loss": loss.detach(), **metrics}, fresh)
 
+    def _neighbors(self, known: Tensor) -> dict[int, Neighbors] | None:
+        """The keys of each anchor's neighbours in the memory, `(B, 1 + k)` ids → what they weigh, at all levels."""
+        if not self.config.memory or known.shape[1] == 1:
+            return None
+        weights = neighbor_weights(known, self.queue.is_empty(), self.config.neighbor_share)  # (k, B)
+        return {s: Neighbors(self.queue.keys(s)[known[:, 1:].T], weights) for s in self.stages}
+
     def _ignored(self, known: Tensor) -> Tensor | None:
         """Which negatives each anchor ignores: `(B, R)` ids of known positives → `(B, N)` bool."""
+        if self.config.memory:  # neighbours are positives there, which stand in the denominator
+            return self.queue.holds(known[:, :1]) | self.queue.is_empty()
         ignored = self.queue.holds(known) if self.config.mask_known else None
         if self.config.empty_queue:
             empty = self.queue.is_empty().expand(len(known), -1)  # (B, N)
             ignored = empty if ignored is None else ignored | empty
         return ignored
+
+    @torch.no_grad()
+    def remember(self, features: Tensor, ids: Tensor) -> None:
+        """Fill the memory with the keys of images `ids` `(n,)`, from their pooled features `(n, F)`."""
+        last = self.stages[-1]
+        self.queue.enqueue({last: self.key_encoder.heads[str(last)](features)}, ids)
 
     def after_backward(self, result: StepResult) -> None:
         """Enqueue the new keys; before backward the loss still needs the old ones."""

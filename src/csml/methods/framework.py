@@ -62,6 +62,11 @@ class Framework(nn.Module):
     def after_backward(self, result: StepResult) -> None:
         """Whatever must wait until the gradient has been taken."""
 
+    def remember(self, features: Tensor, ids: Tensor) -> None:
+        """Store the keys of images `ids` `(n,)`, computed from their pooled features `(n, F)`; for a framework whose
+        settings say that it remembers."""
+        raise NotImplementedError
+
     def recent_keys(self) -> Embeddings:
         """Keys of the last steps, for statistics."""
         raise NotImplementedError

@@ -63,13 +63,17 @@ class Keeper:
         """Whether a backbone is worse than the start: by labels beyond one standard error, without labels by damage."""
         if now.knn20 is None or self.start.knn20 is None:
             return now.rank < _LEAST_RANK * self.start.rank or now.agreement < _LEAST_AGREEMENT
-        error = math.sqrt(self.start.knn20 * (1 - self.start.knn20) / len(self.sample))
-        return now.knn20 < self.start.knn20 - error
+        return now.knn20 < self.start.knn20 - self._error(self.start.knn20)
 
-    def choose(self, backbone: Backbone) -> tuple[float, dict[str, Any]]:
+    def choose(self, backbone: Backbone, at_end: Signals | None = None) -> tuple[float, dict[str, Any]]:
         """Load the best point between the start and the weights of `backbone` into it.
 
-        By labels it is the one with the highest 20-NN accuracy; without labels the farthest that is not damaged.
+        By labels it is the farthest whose 20-NN accuracy is within a standard error of the highest and not below the
+        start's; without labels the farthest that is not damaged.
+
+        Args:
+            backbone: the weights at the end of the run.
+            at_end: its signals, if they are known.
 
         Returns:
             Its share of the way from the start, and what was compared.
@@ -78,16 +82,23 @@ class Keeper:
         found: dict[float, Signals] = {SHARES[0]: self.start}
         for share in SHARES[1:]:
             backbone.load_state_dict(interpolated(self.start_weights, end, share))
-            found[share] = self.signals(backbone)
+            found[share] = at_end if at_end is not None and share == SHARES[-1] else self.signals(backbone)
         if self.start.knn20 is not None:
-            best = max(found, key=lambda share: (found[share].knn20 or 0.0, share))
-            why = "it has the highest 20-NN accuracy on labelled training images"
+            accuracy = {share: signals.knn20 or 0.0 for share, signals in found.items()}
+            highest = max(accuracy.values())
+            least = max(self.start.knn20, highest - self._error(highest))
+            best = max(share for share in SHARES if accuracy[share] >= least)
+            why = "no point is better by 20-NN accuracy on labelled training images, beyond its error"
         else:
             best = max(share for share in SHARES if share == 0 or not self.is_worse(found[share]))
             why = "the features stay varied, and keep enough of the neighbours of the start"
         backbone.load_state_dict(interpolated(self.start_weights, end, best))
         compared = {f"{share:g}": asdict(signals) for share, signals in found.items()}
         return best, {"share": best, "why": why, "images": len(self.sample), "compared": compared}
+
+    def _error(self, accuracy: float) -> float:
+        """Standard error of an accuracy on the sample."""
+        return math.sqrt(accuracy * (1 - accuracy) / len(self.sample))
 
     def _features(self, backbone: Backbone) -> Tensor:
         """`(n, F)`, zeros where an image could not be read."""

@@ -4,6 +4,7 @@ import copy
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from csml.runs.directory import RunDirectory
 from csml.runs.metrics import embedding_statistics
 from csml.search.bank import OnlineBank
 from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
+from csml.search.whitening import whitened
 from csml.training.build import build_method, build_optimizer, peak_learning_rate
 from csml.training.crops import SMALLEST_BATCH, crop_batches, crop_timetable
-from csml.training.keeping import Keeper
+from csml.training.keeping import Keeper, Signals
 from csml.training.task import LOWER_LEARNING_RATE, epoch_and_step
 from csml.views.recipe import crop_specs, make_views
 from csml.weights import load_backbone, save_backbone
@@ -67,6 +69,8 @@ class Pretraining:
         self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
         start = load_backbone(run.start) if config.model.weights else None
         self.keeper = None if start is None else Keeper(data.labeled or data.train, config.images, fabric, start)
+        self.signals: Signals | None = None
+        """of the backbone after the last epoch, compared with its start"""
         self.epochs_worse = 0
         """epochs in a row after which the backbone was worse than its start"""
         self.network = build_method(config, len(data.train), self.world, self.device, start)
@@ -81,8 +85,8 @@ class Pretraining:
         self.neighbors: Omega | None = None
         online = config.views.cross_sample and config.neighbors.features == "online"
         self.bank = OnlineBank(len(data.train), self.network.query_encoder.dims[4], self.device) if online else None
-        self.centered = config.model.projection
-        """whether the centre of the embeddings is known; with a projection head there is none"""
+        self.prepared = config.model.projection and not config.method.remembers
+        """whether the images were looked at before the first epoch, if there is need to"""
         self.searched: dict[str, Any] = {}
         """metrics of the search before the current epoch, if there was one"""
         self._kept: tuple[tuple[int, str], Features] | None = None
@@ -96,7 +100,7 @@ class Pretraining:
 
     def batches(self, epoch: int, step: int) -> Iterator[CropBatch]:
         config, found, specs = self.config, self.neighbors, crop_specs(self.config)
-        indices = None if found is None else found.indices
+        indices = None if found is None or not config.views.neighbor_views else found.indices
         similarities = found.similarities if found is not None and config.neighbors.draw == "similar" else None
 
         def plan(ids: np.ndarray, step: int) -> BatchPlan:
@@ -137,27 +141,32 @@ class Pretraining:
     # Between epochs.
 
     def before_epoch(self, epoch: int) -> None:
-        """Find the centre of the embeddings before the first epoch, and neighbours whenever they are due."""
-        if not self.centered:
-            self._find_center()
+        """Look at the images before the first epoch, and search neighbours whenever they are due."""
+        if not self.prepared:
+            self._prepare()
         self._search_neighbors(epoch)
 
-    def _find_center(self) -> None:
-        """Set the centre of the embeddings to the mean feature of some images (docs/method.md#weights)."""
-        some = evenly_spaced(self.images, _CENTER_SAMPLE)
-        backbone, last = self.network.query_encoder.backbone, STAGES[-1]
-        features = extract_features(backbone, some, self.config.images, self.fabric, failures=Failures(some, 1.0))
-        center = features.readable(last)[0].mean(dim=0)  # (F,)
-        for encoder in self.network.encoders():
-            encoder.heads[str(last)].get_buffer("center").copy_(center)
-        self.centered = True
+    def _prepare(self) -> None:
+        """Without a projection head, set the centre of the embeddings to the mean feature (docs/method.md#weights);
+        with a memory of keys, fill it (docs/method.md#memory)."""
+        remembers, last = self.config.method.remembers, STAGES[-1]
+        some = self.images if remembers else evenly_spaced(self.images, _CENTER_SAMPLE)
+        backbone, failures = self.network.query_encoder.backbone, Failures(some, 1.0)  # training reports failures
+        features = extract_features(backbone, some, self.config.images, self.fabric, failures=failures)
+        pooled, _ = features.readable(last)  # (n, F)
+        if not self.config.model.projection:
+            for encoder in self.network.encoders():
+                encoder.heads[str(last)].get_buffer("center").copy_(pooled.mean(dim=0))
+        if remembers:
+            self.network.remember(pooled.to(self.device), features.good.nonzero()[:, 0].to(self.device))
+        self.prepared = True
 
     def _search_neighbors(self, epoch: int) -> None:
         """Search the neighbour set Ω if it is due (docs/method.md#neighbors)."""
         settings = self.config.neighbors
         since = epoch - settings.warmup_epochs
         wanted = self.config.views.cross_sample and settings.k > 0
-        due = since >= 0 and since % settings.refresh_every == 0
+        due = since == 0 if settings.features == "start" else since >= 0 and since % settings.refresh_every == 0
         if not wanted or not due or (self.neighbors is not None and self.neighbors.epoch == epoch):
             return
         started = time.monotonic()
@@ -165,8 +174,10 @@ class Pretraining:
             share = self.world.share(len(self.images))
             features, good = self.bank.keys[share], self.bank.seen[share].cpu()
         else:
-            pooled = self._features(self.images, self.failures, settings.encoder, epoch)
+            pooled = self._features_to_search(epoch)
             features, good = pooled.by_stage[4].to(self.device), pooled.good
+        if settings.whiten > 0:
+            features = whitened(features, good, settings.whiten, self.world)
         found = search_omega(features, good, settings.k, epoch, settings.recall, self.world)
         found = thinned(found, settings.keep, settings.mutual)
         self.searched = {"omega/purity": purity(found.indices, self.images.labels)}
@@ -176,6 +187,21 @@ class Pretraining:
         self.neighbors = found
         if self.world.is_rank_zero:
             save_omega(self.run.neighbors(epoch), found)
+
+    def _features_to_search(self, epoch: int) -> Features:
+        """This process's share, by the settings of the search."""
+        settings, images = self.config.neighbors, self.config.images
+        size = max(settings.size or 0, images.size)
+        if settings.features == "pass" and size == images.size:
+            return self._features(self.images, self.failures, settings.encoder, epoch)
+        if settings.features == "start":
+            backbone = load_backbone(self.run.start).to(self.device)
+        else:
+            backbone = self.network.encoder(settings.encoder).backbone
+        at_size = replace(images, size=size)
+        return extract_features(
+            backbone, self.images, at_size, self.fabric, failures=self.failures, unit_halves=True, only_mine=True
+        )
 
     def end_epoch(self, epoch: int, record: dict[str, Any]) -> str:
         record |= {"chance": self.network.chance, **self.searched}
@@ -193,7 +219,7 @@ class Pretraining:
 
     def _compare_with_start(self, keeper: Keeper) -> dict[str, Any]:
         """Signals of the backbone; the run stops when it stays worse than its start."""
-        signals = keeper.signals(self.network.query_encoder.backbone)
+        self.signals = signals = keeper.signals(self.network.query_encoder.backbone)
         self.epochs_worse = self.epochs_worse + 1 if keeper.is_worse(signals) else 0
         if self.stopped:
             log.warning("the features stay worse than those of the starting weights; the run stops here")
@@ -205,7 +231,7 @@ class Pretraining:
         if self.keeper is None:
             return
         backbone = copy.deepcopy(self.network.query_encoder.backbone)
-        share, compared = self.keeper.choose(backbone)
+        share, compared = self.keeper.choose(backbone, self.signals)
         if self.world.is_rank_zero:
             save_backbone(self.run.backbone, backbone, self.config.model, self.config.images)
             write_json(self.run.kept, compared)
@@ -260,7 +286,7 @@ class Pretraining:
             "omega_epoch": -1 if omega is None else omega.epoch,
             "bank": None if self.bank is None else self.bank.state_dict(),
             "searched": self.searched,
-            "centered": self.centered,
+            "prepared": self.prepared,
             "epochs_worse": self.epochs_worse,
         }
 
@@ -270,7 +296,7 @@ class Pretraining:
         if self.bank is not None:
             self.bank.load_state_dict(state["bank"])
         self.searched = state["searched"]
-        self.centered = state.get("centered", self.centered)
+        self.prepared = state.get("prepared", state.get("centered", self.prepared))
         self.epochs_worse = state.get("epochs_worse", 0)
 
 

@@ -54,7 +54,7 @@ class Views(NamedTuple):
 def sides(views: ViewsConfig) -> tuple[str, ...]:
     """The names of an anchor's images: a for the anchor, then p, p2, p3, … for its neighbours."""
     neighbors = ("p", *(f"p{i}" for i in range(2, views.positives + 1)))
-    return ("a", *neighbors) if views.cross_sample else ("a",)
+    return ("a", *neighbors) if views.cross_sample and views.neighbor_views else ("a",)
 
 
 def query_sides(views: ViewsConfig) -> tuple[str, ...]:

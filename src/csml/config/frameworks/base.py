@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from csml.config.fields import Settings
+from csml.config.fields import Settings, require
 from csml.errors import CsmlError
 
 if TYPE_CHECKING:
@@ -39,8 +39,18 @@ class FrameworkConfig(Settings):
         """Name of a run, beside the name of its data."""
         return self.cross if cross_sample else self.single
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it holds a key of every image, so that neighbours can be positives without a view of theirs."""
+        return False
+
     def check_run(self, config: "PretrainConfig") -> None:
         """Raise CsmlError where the settings of pre-training do not go with this framework, which is the chosen one."""
+        require(
+            config.views.neighbor_views or self.remembers,
+            "views.neighbor_views",
+            "neighbours need a view, or --contrast.memory true",
+        )
         for other in config.frameworks():
             if other.name != self.name and (changed := _changed(other)):
                 raise CsmlError(

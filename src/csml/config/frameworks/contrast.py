@@ -1,10 +1,14 @@
 """Settings of momentum contrast."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from csml.config.fields import bounded
+from csml.config.fields import bounded, require, share
 from csml.config.frameworks.base import FrameworkConfig
+from csml.config.network import STAGES
+
+if TYPE_CHECKING:
+    from csml.config.pretraining import PretrainConfig
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,13 @@ class ContrastConfig(FrameworkConfig):
     cross: ClassVar[str] = "csml"
     missing_elsewhere: ClassVar[str] = "no queue, no negatives and no split BatchNorm"
 
+    memory: bool = False
+    """Keep the newest key of every image instead of a queue. All of them are negatives, and the keys of an anchor's
+    neighbour set Ω are positives, all at once and without views of the neighbours (docs/method.md#memory). For up to
+    about 100 000 images; an image takes 4·D bytes."""
+    neighbor_share: float = share(0.7)
+    """With memory: share of the loss that pulls an anchor to the keys of its neighbours; the rest pulls it to its own
+    key. It can be high where most neighbours are right."""
     temperature: float = bounded(0.2, above=0, limit=1e3)
     """Temperature τ of the softmax. Too low: the loss is near 0 and features only tell instances apart. Too high: the
     loss stays near chance."""
@@ -41,6 +52,18 @@ class ContrastConfig(FrameworkConfig):
     reduction: Literal["mean", "sum"] = "mean"
     """Reduction over the query groups q_a, q_p and q̂: mean (authors' code; fits the paper's learning rate) or sum (the
     paper's formula)."""
+
+    @property
+    def remembers(self) -> bool:
+        return self.memory
+
+    def check_run(self, config: "PretrainConfig") -> None:
+        super().check_run(config)
+        require(
+            not self.memory or config.model.stages == (STAGES[-1],),
+            "contrast.memory",
+            "it holds keys of the last stage only; give --model.stages [4]",
+        )
 
     @classmethod
     def twins(cls) -> dict[str, tuple[str, ...]]:

@@ -64,7 +64,9 @@ def _of_framework(settings: dict[str, Any], chosen: str) -> dict[str, Any]:
 
 def settings_from_weights(framework: str) -> dict[str, Any]:
     """The settings that suit a start from weights, by dotted key; laid over every preset of pre-training."""
-    return flatten(_of_framework(_read("weights"), framework))
+    settings = _read("weights")
+    own = settings.pop("twins", {}).get(framework, {})
+    return flatten(_of_framework(lay_over(settings, own), framework))
 
 
 def detect_preset(name: str) -> dict[str, Any]:
