@@ -1,5 +1,6 @@
 """Views per second on one core, decoding included, against lightly's MoCoV2Transform."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from csml.data.open import open_data
 from csml.data.sampling import generator_for, plan_batch
 from csml.views import crop_specs, make_views
 
-PHOTOS = Path(__file__).resolve().parents[2] / "shared/data/imagenette/val"
-"""Real photos where they are; else drawings saved as JPEG."""
+PHOTOS = Path(os.environ.get("CSML_BENCH_PHOTOS", "no photos"))
+"""A folder of real photos; without it, drawings saved as JPEG."""
 
 
 def views_per_core() -> list[Figure]:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from csml.weights import load_backbone
 from scene_files import voc_folder, voc_object, voc_xml
 from started import Started
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+REAL = Path(os.environ.get("CSML_TEST_DATA", "no data"))
+"""A folder that holds the data sets voc_bccd and coco_small; without it, tests on real photos are skipped."""
 QUICK = [
     "--batch_size", "2", "--scenes.short_sides", "[64, 96]", "--scenes.test_side", "64", "--scenes.max_side", "160",
     "--detector.proposals", "20", "--detector.rois", "8", "--schedule.iterations", "7", "--schedule.report_every", "3",
@@ -196,10 +198,10 @@ def test_a_mistake_is_one_line(words: list[str], problem: str, tmp_path: Path) -
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.skipif(not (SHARED / "voc_bccd").is_dir(), reason=f"{SHARED / 'voc_bccd'} is not here")
+@pytest.mark.skipif(not (REAL / "voc_bccd").is_dir(), reason="CSML_TEST_DATA does not lead to it")
 def test_real_photos_with_voc_annotations(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--format", "voc", "--data", str(SHARED / "voc_bccd"), "--train", "val", "--test", "test"]
+    words = ["--format", "voc", "--data", str(REAL / "voc_bccd"), "--train", "val", "--test", "test"]
     done = csml("detect", "random", "--preset", "small-c4", *QUICK, *words, "--out", str(out))
     assert done.returncode == 0, done.stderr
     result = json.loads((out / "detect.json").read_text())
@@ -208,10 +210,10 @@ def test_real_photos_with_voc_annotations(tmp_path: Path) -> None:
     assert Image.open(out / "detections.png").width > 500
 
 
-@pytest.mark.skipif(not (SHARED / "coco_small").is_dir(), reason=f"{SHARED / 'coco_small'} is not here")
+@pytest.mark.skipif(not (REAL / "coco_small").is_dir(), reason="CSML_TEST_DATA does not lead to it")
 def test_real_photos_with_coco_annotations(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--format", "coco", "--data", str(SHARED / "coco_small"), "--detector.max_detections", "5"]
+    words = ["--format", "coco", "--data", str(REAL / "coco_small"), "--detector.max_detections", "5"]
     words += ["--detector.min_score", "0"]
     done = csml("detect", "random", "--preset", "small-fpn", *QUICK, *words, "--out", str(out))
     assert done.returncode == 0, done.stderr
@@ -219,7 +221,7 @@ def test_real_photos_with_coco_annotations(tmp_path: Path) -> None:
     assert result["images"] == 188
     for name, kind in (("box", "bbox"), ("mask", "segm")):
         with contextlib.redirect_stdout(io.StringIO()):
-            truth = COCO(str(SHARED / "coco_small/annotations/instances_val2017.json"))
+            truth = COCO(str(REAL / "coco_small/annotations/instances_val2017.json"))
             judge = COCOeval(truth, truth.loadRes(str(out / "detections.json")), kind)
             judge.evaluate(), judge.accumulate(), judge.summarize()
         assert result[name]["AP"] == pytest.approx(100 * judge.stats[0])

@@ -129,7 +129,7 @@ def test_files_unreadable_in_the_held_out_fifth_are_judged_by_the_whole(tmp_path
 def test_the_loss_falls_and_nothing_collapses(tmp_path: Path) -> None:
     training = in_process(
         tmp_path / "run", "--epochs", "4", "--monitor.knn_every", "0", "--images.synthetic_train", "500",
-        "--optimizer.lr_per_256", "0.3",
+        "--optimizer.lr_per_256", "0.3", "--batch_size", "64", "--contrast.queue_length", "128",
     )  # fmt: skip
     training.fit()
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
