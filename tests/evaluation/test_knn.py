@@ -49,6 +49,13 @@ def test_the_command_writes_its_result_into_the_run(small_run: Path) -> None:
     assert f"20-NN  {result['accuracy']['20']:.1%}" in done.stdout
 
 
+@pytest.mark.parametrize("command", ["knn", "linear", "embed"])
+def test_weights_that_know_no_images_need_some(command: str) -> None:
+    done = csml(command, "random:nano")
+    assert done.returncode == 2
+    assert done.stderr == "csml: error: data: random:nano does not say which images it is for; give --data FOLDER\n"
+
+
 @pytest.mark.parametrize("layout", ["torchvision", "moco"])
 def test_other_people_s_checkpoints_are_judged_too(tmp_path: Path, layout: str) -> None:
     state = torchvision.models.resnet18(weights=None).state_dict()

@@ -112,3 +112,8 @@ def method_result(memory: Tensor) -> "object":
 def test_settings_that_do_not_go_together_are_refused_in_one_line(words: list[str], message: str) -> None:
     with pytest.raises(CsmlError, match=message):
         configured("pretrain", "--preset", "demo", *words)
+
+
+def test_moco_v2_without_a_memory_needs_no_views_of_neighbours() -> None:
+    words = ["--views.neighbor_views", "false", "--views.cross_sample", "false", "--views.mix", "none"]
+    assert not configured("pretrain", "--preset", "demo", *words).contrast.memory

@@ -13,6 +13,7 @@ from csml.config import BackboneConfig, ImagesConfig
 from csml.errors import CsmlError
 from csml.models import build_backbone
 from csml.weights import save_backbone
+from csml.weights.export import formats_of
 
 IMAGES = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
@@ -105,3 +106,10 @@ def test_nothing_is_overwritten_unasked(trained: tuple[Path, str]) -> None:
     with pytest.raises(CsmlError, match="overwrite"):
         export(run, "torchvision")
     assert export(run, "torchvision", overwrite=True).path.exists()
+
+
+@pytest.mark.parametrize(
+    ("backbone", "format"), [("resnet18", "torchvision"), ("timm:regnetx_002", "timm"), ("nano", "onnx")]
+)
+def test_the_format_follows_from_the_network_if_none_is_given(backbone: str, format: str) -> None:
+    assert formats_of(BackboneConfig(backbone=backbone))[0] == format

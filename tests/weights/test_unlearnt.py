@@ -39,7 +39,7 @@ def test_names_have_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "pixels").mkdir()
     (tmp_path / "pixels" / "config.yaml").write_text("images: {size: 99}\n")
     assert trained_with(Path("pixels")) == {"images.size": 32, "images.eval_crop": 1.0}
-    assert configured("knn", "pixels").images.size == 32
+    assert configured("knn", "pixels", "--data", "synthetic").images.size == 32
     assert result_file("timm:resnet18.a1", "knn") == Path("knn-timm-resnet18.a1.json")
     assert result_file("pixels/backbone.safetensors", "knn") == Path("pixels/knn.json")
     assert weights_digest("pixels") != weights_digest("random") != weights_digest("random:nano")

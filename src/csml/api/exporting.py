@@ -14,7 +14,7 @@ from csml.data.folders import open_folders
 from csml.errors import CsmlError
 from csml.runs.directory import RunDirectory
 from csml.weights import load_backbone, load_classifier, network_of, weight_facts
-from csml.weights.export import SUFFIXES, check_format
+from csml.weights.export import SUFFIXES, check_format, formats_of
 from csml.weights.export import export as write_export
 from csml.weights.export.files import library_name
 
@@ -43,7 +43,7 @@ def export(
 
     Args:
         weights: a run, its directory, or a weight file of csml or another trainer.
-        to: torchvision, timm, detectron2, onnx, safetensors or huggingface.
+        to: torchvision, timm, detectron2, onnx, safetensors or huggingface; by default what suits the network.
         part: backbone, or classifier (onnx only).
         output: file or folder; by default in the run's export folder, or beside the weight file.
         overwrite: replace what is there.
@@ -52,16 +52,17 @@ def export(
     made = export_config(config=config, overwrite=overwrite, **given(to=to, part=part, output=output))
     source = Path(str(path_of(weights))).expanduser()
     net, network, facts = _part(source, made)
-    check_format(network, made.to)
+    format = made.to or ("onnx" if made.part == "classifier" else formats_of(network)[0])
+    check_format(network, format)
     folder = RunDirectory(source).export if source.is_dir() else source.parent
     name = library_name(network) + ("" if made.part == "backbone" else f"-{made.part}")
-    path = folder / f"{name}-{made.to}{SUFFIXES[made.to]}"
+    path = folder / f"{name}-{format}{SUFFIXES[format]}"
     if made.output:
         path = Path(made.output).expanduser()
     if path.exists() and not made.overwrite:
         raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
     path.parent.mkdir(parents=True, exist_ok=True)
-    how = write_export(net, network, facts, made.to, path)
+    how = write_export(net, network, facts, format, path)
     log.info("written to %s; to load it:", path)
     return Exported(path, how)
 
@@ -70,7 +71,7 @@ def _part(source: Path, config: ExportConfig) -> tuple[nn.Module, BackboneConfig
     """What to export, its architecture and its facts."""
     if config.part == "backbone":
         return load_backbone(source), network_of(source), weight_facts(source)
-    if config.to != "onnx":
+    if config.to not in (None, "onnx"):
         raise CsmlError(f"part: a classifier is exported as onnx only, not as {config.to}; give --to onnx")
     classifier, facts = load_classifier(source)
     return classifier, BackboneConfig(facts["backbone"], facts["small_images"]), facts

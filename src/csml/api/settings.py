@@ -107,7 +107,10 @@ def using_config(
         layers.append(Layer(preset, "preset"))
     if config is not None:
         layers.append(read_config_file(Path(config)))
-    return configure(schema, *layers, Layer(settings, ""))
+    layers.append(Layer(settings, ""))
+    if "data" in field_keys(schema) and not any("data" in layer.settings for layer in layers):
+        raise CsmlError(f"data: {weights} does not say which images it is for; give --data FOLDER")
+    return configure(schema, *layers)
 
 
 def plain_config(schema: type[C], settings: Mapping[str, Any], config: PathLike | None = None) -> C:

@@ -77,8 +77,9 @@ class PackConfig(Settings):
 class ExportConfig(Settings):
     """Settings of `csml export`."""
 
-    to: Literal["torchvision", "timm", "detectron2", "onnx", "safetensors", "huggingface"] = "torchvision"
-    """Library or format to export to. huggingface: a folder in the layout of timm models on the Hugging Face Hub; for
+    to: Literal["torchvision", "timm", "detectron2", "onnx", "safetensors", "huggingface"] | None = None
+    """Library or format to export to; by default torchvision for its ResNets, timm for other networks of timm, onnx for
+    the rest and for classifiers. huggingface: a folder in the layout of timm models on the Hugging Face Hub; for
     small, tiny and nano a folder with the few lines of torch that build the network."""
     part: Literal["backbone", "classifier"] = "backbone"
     """What to export. classifier: of a run of finetune, mine or supervised, with its class names; onnx only."""

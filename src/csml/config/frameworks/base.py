@@ -47,7 +47,7 @@ class FrameworkConfig(Settings):
     def check_run(self, config: "PretrainConfig") -> None:
         """Raise CsmlError where the settings of pre-training do not go with this framework, which is the chosen one."""
         require(
-            config.views.neighbor_views or self.remembers,
+            not config.views.cross_sample or config.views.neighbor_views or self.remembers,
             "views.neighbor_views",
             "neighbours need a view, or --contrast.memory true",
         )
