@@ -192,6 +192,21 @@ def test_a_table_from_elsewhere_is_taken_over_and_only_the_rest_is_run(finished:
         assert other.returncode == 2 and told in other.stderr, other.stderr
 
 
+def test_tuning_judges_on_validation_images_and_is_not_mixed_with_reports(finished: Path, tmp_path: Path) -> None:
+    file, out = written(tmp_path, FILE.replace("seeds: [0, 1]", "seeds: [0]")), tmp_path / "tuned"
+    done = csml("ablate", file, "--tune", "true", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    judged = [json.loads(path.read_text()) for path in (*out.rglob("knn.json"), *out.rglob("linear.json"))]
+    assert len(judged) == 4 and all(result["tested"] == 40 for result in judged)  # a fifth of 200; 60 are unseen
+    assert "judged on validation images" in json.loads((out / "results.json").read_text())["setting"]
+
+    for words in (["--out", str(out)], ["--out", str(tmp_path / "new"), "--earlier", f"['{out}']"]):
+        mixed = csml("ablate", file, *words)
+        assert mixed.returncode == 2 and mixed.stderr.count("\n") == 1, mixed.stderr
+    mixed = csml("ablate", file, "--tune", "true", "--out", str(finished))
+    assert mixed.returncode == 2 and "images.test" in mixed.stderr
+
+
 def test_tables_are_put_on_one_page_with_what_made_them(finished: Path, tmp_path: Path) -> None:
     output = tmp_path / "docs" / "evidence.md"
     done = csml("tables", str(finished), str(finished), "--output", str(output), "--title", "Evidence")

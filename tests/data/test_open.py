@@ -10,6 +10,7 @@ from PIL import Image
 from csml.config import ImagesConfig
 from csml.data import FolderImages, open_data
 from csml.data.downloads import CIFAR10_CLASSES, decode_cifar10_package
+from csml.data.images import Images
 from csml.errors import CsmlError
 
 
@@ -51,6 +52,41 @@ def test_a_sample_is_fixed_and_takes_its_share_of_every_class(tmp_path: Path) ->
     assert data.train.fingerprint() == open_data(str(tmp_path), ImagesConfig(sample=12)).train.fingerprint()
     assert len({data.train.name(i) for i in range(12)}) == 12
     assert open_data(str(tmp_path), ImagesConfig(sample=1000)).train.fingerprint() == whole.train.fingerprint()
+
+
+def names_of(images: Images | None) -> set[str]:
+    assert images is not None
+    return {images.name(i) for i in range(len(images))}
+
+
+@pytest.mark.parametrize("with_test_images", [True, False])
+def test_validation_images_are_cut_from_the_training_images_and_test_images_stay_unseen(
+    tmp_path: Path, with_test_images: bool
+) -> None:
+    for name, count in (("cat", 10), ("dog", 20)):
+        for i in range(count):
+            picture(tmp_path / ("train" if with_test_images else ".") / name / f"{i}.png")
+        if with_test_images:
+            picture(tmp_path / "val" / name / "unseen.png")
+    plain = open_data(str(tmp_path), ImagesConfig())
+    data = open_data(str(tmp_path), ImagesConfig(test="validation"))
+    assert data.val is not None and data.labeled is not None
+    assert np.bincount(data.val.labels).tolist() == ([2, 4] if with_test_images else [2, 3])  # a fifth of each class
+    held, kept, learnt = names_of(data.val), names_of(data.labeled), names_of(data.train)
+    assert not held & kept and not held & learnt and kept <= learnt
+    assert held | kept == names_of(plain.labeled)
+    assert learnt | held == names_of(plain.train)
+    assert any("stay unseen" in note for note in data.notes)
+    for i in range(len(data.val)):
+        assert data.val.name(i).startswith(data.val.classes[data.val.labels[i]])
+    small = open_data(str(tmp_path), ImagesConfig(test="validation", sample=12))
+    assert names_of(small.val) == held and len(small.train) == 12 and names_of(small.train) <= learnt
+
+
+def test_validation_images_need_labels(tmp_path: Path) -> None:
+    picture(tmp_path / "1.png")
+    with pytest.raises(CsmlError, match=r"images\.test: validation images are cut from labelled ones"):
+        open_data(str(tmp_path), ImagesConfig(test="validation"))
 
 
 def test_train_and_val_folders_are_used_as_such(tmp_path: Path) -> None:

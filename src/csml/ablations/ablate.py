@@ -9,7 +9,7 @@ from typing import Any
 
 from csml.ablations.files import read_outcomes, write_outcome
 from csml.ablations.outcomes import Outcome, markdown
-from csml.ablations.plans import Ablation, as_words, read_ablation
+from csml.ablations.plans import Ablation, Variation, as_words, read_ablation
 from csml.ablations.runs import LabelsAlone, PlannedRun, labels_alone, planned
 from csml.api.data import labeled_splits
 from csml.api.processes import in_processes
@@ -55,6 +55,8 @@ def ablate(file: PathLike, *, config: PathLike | None = None, **settings: Any) -
     made = ablate_config(config=config, **settings)
     ablation = read_ablation(str(file), made.scale)
     ablation = replace(ablation, seeds=tuple(dict.fromkeys(made.seeds or ablation.seeds)))
+    if made.tune:
+        ablation = replace(ablation, variations=tuple(_tuned(variation) for variation in ablation.variations))
     plan = Plan.of(ablation, made)
     defaults = as_settings(AblateConfig())
     changed = {key: value for key, value in as_settings(made).items() if value != defaults[key]}
@@ -79,7 +81,7 @@ class Plan:
 
     @staticmethod
     def of(ablation: Ablation, config: AblateConfig) -> "Plan":
-        name = ablation.name if config.scale is None else f"{ablation.name}-{config.scale}"
+        name = "-".join([ablation.name, *filter(None, [config.scale]), *(["tune"] if config.tune else [])])
         folder = Path(config.out or f"runs/ablate-{name}").expanduser()
         shared = Path(config.runs).expanduser() if config.runs is not None else None
         few = ablation.few_labels
@@ -165,7 +167,13 @@ def _require_labels(world: World, runs: Sequence[PlannedRun]) -> None:
             seen.add(key)
 
 
+def _tuned(variation: Variation) -> Variation:
+    """The same variation, judged on validation images."""
+    return replace(variation, settings={**variation.settings, "images.test": "validation"})
+
+
 def _setting(config: PretrainConfig) -> str:
     images = sources_title(config.data) + (f", {config.images.sample:,} images" if config.images.sample else "")
     training = f"network {config.model.backbone}, {config.epochs} epochs of batch {config.batch_size}"
-    return f"{images}, {config.images.size} pixels; {training}"
+    judged = "; judged on validation images, to choose by" if config.images.test == "validation" else ""
+    return f"{images}, {config.images.size} pixels; {training}{judged}"

@@ -10,7 +10,7 @@ from csml.data.datasets import images_of
 from csml.data.depth import reading_of
 from csml.data.huggingface import is_dataset, open_dataset
 from csml.data.images import Images
-from csml.data.open import DataSplits, open_data, splits_of
+from csml.data.open import DataSplits, judged_on, open_data, splits_of
 from csml.distributed.world import World
 from csml.errors import CsmlError
 
@@ -52,9 +52,9 @@ def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = 
 def _splits_in_memory(data: Any, images: ImagesConfig) -> DataSplits:
     reading = reading_of(images)
     if not is_dataset(data):
-        return splits_of(images_of(data, reading))
+        return judged_on(splits_of(images_of(data, reading)), images.test)
     splits = open_dataset(data, reading, IN_MEMORY)
-    return splits_of(splits["train"], splits.get("val"))
+    return judged_on(splits_of(splits["train"], splits.get("val")), images.test)
 
 
 def labeled_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = None) -> tuple[Images, Images]:

@@ -130,13 +130,17 @@ class AblateConfig(Settings):
     data: str | None = None
     """Images for all runs; by default those named in the file."""
     out: str | None = None
-    """Directory of all runs and of the table; by default runs/ablate-NAME or runs/ablate-NAME-SCALE."""
+    """Directory of all runs and of the table; by default runs/ablate-NAME-SCALE, with -tune at the end for
+    --tune."""
     runs: str | None = None
     """Directory of runs shared by several ablations and named by their settings: a run that appears in two tables is
     trained once. By default the runs are in --out, named by their rows."""
     earlier: tuple[str, ...] = ()
     """Output directories of earlier ablations with the same file: results found there are reused, and only the rest is
     run. For runs that were deleted, or made on machines without a common disk."""
+    tune: bool = False
+    """Judge on validation images, a fifth of the training images, to choose between variations; the test images stay
+    unseen. Otherwise the table is a report, judged on the test images. Runs and tables of the two are never mixed."""
     seeds: tuple[int, ...] | None = each(None, low=0, limit=SEEDS - 1)
     """Seeds to use instead of those in the file."""
     dry_run: bool = False

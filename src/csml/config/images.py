@@ -31,6 +31,10 @@ class ImagesConfig(Settings):
     """Whether the names of the first-level folders are classes. auto: yes if every image is exactly one folder deep."""
     max_failed: float = share(0.05)
     """Share of the files that may fail to decode before the run stops."""
+    test: Literal["test", "validation"] = "test"
+    """Images that accuracies are measured on. validation: a fixed fifth of each class of the training images, which is
+    then not learnt from, while the test images stay unseen. Compare settings by it, and report the one you choose with
+    test."""
     sample: int | None = bounded(None, low=2, limit=10**9)
     """Use only this many training images, always the same ones, spread evenly over the classes. For quick trials; a
     command that uses labels (knn, linear, finetune, mine) does not inherit it from the run."""

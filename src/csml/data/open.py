@@ -39,7 +39,7 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     The train/ and val/ or test/ folders inside a folder are used as such. Of any other labelled images, a fixed fifth
     of each class is held out as the test set of the protocols; pre-training does not use labels and uses all images.
     """
-    splits = _open_whole(data, config)
+    splits = judged_on(_open_whole(data, config), config.test)
     splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config)))
     if config.sample is None:
         return splits
@@ -88,11 +88,27 @@ def splits_of(train: Images, val: Images | None = None, notes: tuple[str, ...] =
     """Training images and, if they have labels, the images on which the protocols train and test."""
     labeled = _with_labels(train)
     if val is None or not train.classes:
-        return DataSplits(train, *_hold_out(labeled), notes)
+        return DataSplits(train, *_hold_out(labeled, seed=0), notes)
     if not val.classes:
         note = "the test images have no labels, so a fifth of the training images is used for testing"
-        return DataSplits(train, *_hold_out(labeled), (*notes, note))
+        return DataSplits(train, *_hold_out(labeled, seed=0), (*notes, note))
     return DataSplits(train, labeled, _with_labels(val), notes)
+
+
+def judged_on(splits: DataSplits, test: str) -> DataSplits:
+    """The same splits for `test`; for `validation`, a fifth of the labelled training images in the place of the test
+    images, and without it in the others."""
+    if test == "test":
+        return splits
+    kept, held = _hold_out(splits.labeled, seed=1) if splits.labeled is not None else (None, None)
+    if kept is None or held is None:
+        raise CsmlError("images.test: validation images are cut from labelled ones, and there are none")
+    train = splits.train
+    known = splits.labeled.ids if isinstance(splits.labeled, Subset) and splits.labeled is not train else None
+    left_out = held.ids if known is None else known[held.ids]
+    rest = Subset(train, np.setdiff1d(np.arange(len(train)), left_out))
+    note = f"images.test: {len(held):,} training images are for validation; the test images stay unseen"
+    return DataSplits(rest, kept if known is not None else rest, held, (*splits.notes, note))
 
 
 def _with_labels(images: Images) -> Images:
@@ -114,11 +130,11 @@ def _shuffled_by_class(labels: np.ndarray, seed: int) -> np.ndarray:
     return order[np.argsort(labels[order], kind="stable")]
 
 
-def _hold_out(images: Images) -> tuple[Images | None, Images | None]:
+def _hold_out(images: Images, seed: int) -> tuple[Subset | None, Subset | None]:
     """Split labelled images into training and test images: a fixed fifth of each class is for testing."""
     if not images.classes:
         return None, None
-    kept, held = hold_out(images.labels, len(images.classes), _HELD_OUT, seed=0)
+    kept, held = hold_out(images.labels, len(images.classes), _HELD_OUT, seed)
     return (Subset(images, kept), Subset(images, held)) if len(held) else (None, None)
 
 
