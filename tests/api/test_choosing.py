@@ -44,9 +44,14 @@ def test_few_images_are_visited_more_often_and_in_smaller_batches(monkeypatch: p
     assert many.settings["epochs"] == 1 and "batch_size" not in many.settings
 
 
-@pytest.mark.parametrize(("side", "size"), [(28, 64), (90, 96), (96, 96), (400, None)])
-def test_images_are_neither_shrunk_nor_enlarged_more_than_needed(side: int, size: int | None) -> None:
-    assert choose(images(500, side)).settings.get("images.size") == size
+@pytest.mark.parametrize(
+    ("side", "size", "searched"), [(28, 64, 64), (90, 96, 96), (96, 96, 96), (140, None, 144), (400, None, None)]
+)
+def test_images_are_neither_shrunk_nor_enlarged_more_than_needed(
+    side: int, size: int | None, searched: int | None
+) -> None:
+    settings = choose(images(500, side)).settings
+    assert (settings.get("images.size"), settings.get("neighbors.size")) == (size, searched)
 
 
 def test_without_weights_to_start_from_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,10 @@ def choose(train: Images) -> Choice:
     chosen: dict[str, Any] = {}
     if preset != "photos-scratch":
         chosen["epochs"] = int(np.clip(round(_VISITS / count), _FEWEST_EPOCHS, _MOST_EPOCHS))
-        chosen["images.size"] = min(usual["images.size"], max(_SMALLEST_SIDE, 16 * -(-side // 16)))
+        seen = max(_SMALLEST_SIDE, 16 * -(-side // 16))
+        chosen["images.size"] = min(usual["images.size"], seen)
+        if "neighbors.size" in usual:
+            chosen["neighbors.size"] = min(usual["neighbors.size"], seen)
     chosen["batch_size"] = min(usual["batch_size"], max(2, count // 2))
     return Choice(preset, {key: value for key, value in chosen.items() if usual.get(key) != value}, why)
 
@@ -101,9 +104,11 @@ def expected_cost(config: PretrainConfig, images: int) -> tuple[float, float]:
     views, learning = len(sides(config.views)), 1 - config.model.frozen_stages / 4
     queries = (views if config.views.neighbor_queries else 1) + (config.views.mix != "none")
     passes = queries * (1 + 2 * learning) + views + 1  # the last for the search of neighbours and the tests
+    enlarged = max(1.0, (config.neighbors.size or 0) / config.images.size) ** 2
+    once = enlarged if config.neighbors.features == "start" and config.views.cross_sample else 0.0
     weights = sum(p.numel() * p.element_size() for p in net.parameters())
     memory = saved / _PROBED * config.batch_size * queries * learning + 6 * weights + 1e9
-    return forward * passes * images * config.epochs, memory
+    return forward * images * (passes * config.epochs + once), memory
 
 
 def _seconds(net: Backbone, batch: torch.Tensor) -> float:
