@@ -23,10 +23,12 @@ settings.load_profile("csml")
 
 
 LONGEST = (
-    "test_many_processes.py", "test_page.py", "test_combinations.py", "test_python_page.py", "test_resume.py",
-    "test_documents.py",
+    "test_documents.py", "test_combinations.py", "test_many_processes.py", "test_python_page.py", "test_page.py",
+    "test_batchnorm_leak.py", "test_ablate.py", "test_detectors.py", "test_scene.py", "test_pretrain.py",
+    "test_export_formats.py", "test_detect.py", "test_resume.py", "test_pretraining.py", "test_weights.py",
+    "test_shared_work.py", "test_export.py", "test_supervised.py", "test_explorer.py",
 )  # fmt: skip
-"""Files of one to three minutes. They begin first: one that began last would keep a single worker busy at the end."""
+"""Files of half a minute to two minutes. They begin first: one that began last would keep a single worker busy."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
