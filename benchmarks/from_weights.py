@@ -20,7 +20,8 @@ from torch import Tensor
 import csml
 from benchmarks.evidence import earlier, write_results
 from csml.ablations.outcomes import Outcome
-from csml.ablations.plans import Variation
+from csml.ablations.plans import Ablation, Variation
+from csml.ablations.plot import draw
 from csml.api.pretraining import pretrain_config
 from csml.config import PretrainConfig
 from csml.data.images import Images
@@ -69,7 +70,16 @@ def main() -> None:
             continue
         done[row, seed] = Outcome(Variation(row, None, {}, {}, {}), seed, _measured(asked, row, seed), [])
         print(row, seed, done[row, seed].measured, flush=True)
-        write_results(asked.output, asked.title, "benchmarks.from_weights", list(done.values()))
+        write_results(asked.output, asked.title, "benchmarks.from_weights", _in_order(done))
+    shown = Ablation("from-weights", asked.title, tuple(asked.seeds), (), {}, {}, "dots")
+    draw(shown, _in_order(done)).savefig(asked.output / "plot.png", dpi=150)
+
+
+def _in_order(done: dict[tuple[str, int], Outcome]) -> list[Outcome]:
+    """By seed, and in the order of the rows."""
+    return [
+        done[row, seed] for seed, row in product(sorted({s for _, s in done}), (START, *ROWS)) if (row, seed) in done
+    ]
 
 
 def _measured(asked: argparse.Namespace, row: str, seed: int) -> dict[str, float]:

@@ -21,7 +21,8 @@ def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
     table = summarize(outcomes)
     shares = [key for key in measures(table) if key not in _NOT_SHOWN]
     last = [key for key in shares if key.startswith("linear")][-1:]
-    shown = shares[:1] + [key for key in last if key not in shares[:1]]
+    few = [key for key in shares if key.endswith("labels a class")]
+    shown = list(dict.fromkeys([*shares[:1], *last, *few]))
     if ablation.plot == "stages":
         shown = ["linear"]
     elif ablation.plot == "labels":
