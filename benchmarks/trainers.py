@@ -47,7 +47,7 @@ def trainer(settings: list[str], images: int, size: int, batch: int) -> Training
     task = Pretraining(config, data, run, fabric)
     if config.views.cross_sample:
         ids = np.random.default_rng(1).integers(0, images, (images, 10))
-        task.neighbors = Omega(ids, np.ones(ids.shape, np.float32), 0)
+        task.search.found = Omega(ids, np.ones(ids.shape, np.float32), 0)
     return TrainingLoop(task, config, run, fabric)
 
 

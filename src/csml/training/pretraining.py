@@ -2,9 +2,8 @@
 
 import copy
 import logging
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,12 +25,10 @@ from csml.methods import StepResult
 from csml.models.backbones import normalization
 from csml.runs.directory import RunDirectory
 from csml.runs.metrics import embedding_statistics
-from csml.search.bank import OnlineBank
-from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
-from csml.search.whitening import whitened
 from csml.training.build import build_method, build_optimizer, peak_learning_rate
 from csml.training.crops import SMALLEST_BATCH, crop_batches, crop_timetable
 from csml.training.keeping import Keeper, Signals
+from csml.training.neighbor_search import NeighborSearch
 from csml.training.task import LOWER_LEARNING_RATE, epoch_and_step
 from csml.views.recipe import crop_specs, make_views
 from csml.weights import load_backbone, save_backbone
@@ -82,13 +79,10 @@ class Pretraining:
                 encoder.compile()
         lr = peak_learning_rate(config.optimizer, config.batch_size)
         self.optimizer = build_optimizer([(self.network.parameters(), lr)], config.optimizer)
-        self.neighbors: Omega | None = None
-        online = config.views.cross_sample and config.neighbors.features == "online"
-        self.bank = OnlineBank(len(data.train), self.network.query_encoder.dims[4], self.device) if online else None
+        dim = self.network.query_encoder.dims[STAGES[-1]]
+        self.search = NeighborSearch(config, data.train, self.failures, run, fabric, dim)
         self.prepared = config.model.projection and not config.method.remembers
         """whether the images were looked at before the first epoch, if there is need to"""
-        self.searched: dict[str, Any] = {}
-        """metrics of the search before the current epoch, if there was one"""
         self._kept: tuple[tuple[int, str], Features] | None = None
 
     @property
@@ -99,9 +93,8 @@ class Pretraining:
     # A step.
 
     def batches(self, epoch: int, step: int) -> Iterator[CropBatch]:
-        config, found, specs = self.config, self.neighbors, crop_specs(self.config)
-        indices = None if found is None or not config.views.neighbor_views else found.indices
-        similarities = found.similarities if found is not None and config.neighbors.draw == "similar" else None
+        config, specs = self.config, crop_specs(self.config)
+        indices, similarities = self.search.to_draw_from
 
         def plan(ids: np.ndarray, step: int) -> BatchPlan:
             numbers = generator_for(config.seed, epoch, step, 0)
@@ -114,8 +107,7 @@ class Pretraining:
 
     def train_step(self, network: Any, batch: CropBatch, generator: torch.Generator) -> StepResult:
         config, device = self.config, self.device
-        ids = batch.anchors.numpy()
-        omega = self.neighbors.indices[ids] if self.neighbors else np.empty((len(ids), 0), np.int64)  # (B, k)
+        omega = self.search.neighbors_of(batch.anchors.numpy())  # (B, k)
         views = make_views(
             {name: crop.to(device, non_blocking=True) for name, crop in batch.crops.items()},
             batch.anchors.to(device, non_blocking=True),
@@ -134,9 +126,9 @@ class Pretraining:
     def after_backward(self, outcomes: list[StepResult]) -> None:
         for result in outcomes:
             self.network.after_backward(result)
-            if self.bank is not None:
+            if self.search.bank is not None:
                 keys, ids = result.fresh[0]  # the anchors'
-                self.bank.add(keys[max(keys)], ids)
+                self.search.bank.add(keys[max(keys)], ids)
 
     # Between epochs.
 
@@ -144,7 +136,10 @@ class Pretraining:
         """Look at the images before the first epoch, and search neighbours whenever they are due."""
         if not self.prepared:
             self._prepare()
-        self._search_neighbors(epoch)
+        if self.search.is_due(epoch):
+            role = self.config.neighbors.encoder
+            usual = partial(self._features, self.images, self.failures, role, epoch)
+            self.search.search(epoch, self.network.encoder(role).backbone, usual)
 
     def _prepare(self) -> None:
         """Without a projection head, set the centre of the embeddings to the mean feature (docs/method.md#weights);
@@ -161,51 +156,9 @@ class Pretraining:
             self.network.remember(pooled.to(self.device), features.good.nonzero()[:, 0].to(self.device))
         self.prepared = True
 
-    def _search_neighbors(self, epoch: int) -> None:
-        """Search the neighbour set Ω if it is due (docs/method.md#neighbors)."""
-        settings = self.config.neighbors
-        since = epoch - settings.warmup_epochs
-        wanted = self.config.views.cross_sample and settings.k > 0
-        due = since == 0 if settings.features == "start" else since >= 0 and since % settings.refresh_every == 0
-        if not wanted or not due or (self.neighbors is not None and self.neighbors.epoch == epoch):
-            return
-        started = time.monotonic()
-        if self.bank is not None:
-            share = self.world.share(len(self.images))
-            features, good = self.bank.keys[share], self.bank.seen[share].cpu()
-        else:
-            pooled = self._features_to_search(epoch)
-            features, good = pooled.by_stage[4].to(self.device), pooled.good
-        if settings.whiten > 0:
-            features = whitened(features, good, settings.whiten, self.world)
-        found = search_omega(features, good, settings.k, epoch, settings.recall, self.world)
-        found = thinned(found, settings.keep, settings.mutual)
-        self.searched = {"omega/purity": purity(found.indices, self.images.labels)}
-        self.searched["search_seconds"] = time.monotonic() - started
-        if self.neighbors is not None:
-            self.searched["omega/turnover"] = turnover(self.neighbors.indices, found.indices)
-        self.neighbors = found
-        if self.world.is_rank_zero:
-            save_omega(self.run.neighbors(epoch), found)
-
-    def _features_to_search(self, epoch: int) -> Features:
-        """This process's share, by the settings of the search."""
-        settings, images = self.config.neighbors, self.config.images
-        size = max(settings.size or 0, images.size)
-        if settings.features == "pass" and size == images.size:
-            return self._features(self.images, self.failures, settings.encoder, epoch)
-        if settings.features == "start":
-            backbone = load_backbone(self.run.start).to(self.device)
-        else:
-            backbone = self.network.encoder(settings.encoder).backbone
-        at_size = replace(images, size=size)
-        return extract_features(
-            backbone, self.images, at_size, self.fabric, failures=self.failures, unit_halves=True, only_mine=True
-        )
-
     def end_epoch(self, epoch: int, record: dict[str, Any]) -> str:
-        record |= {"chance": self.network.chance, **self.searched}
-        self.searched = {}
+        record |= {"chance": self.network.chance, **self.search.metrics}
+        self.search.metrics = {}
         for stage, keys in self.network.recent_keys().items():
             for name, value in embedding_statistics(keys).items():
                 record[f"{name}/stage{stage}"] = value
@@ -279,23 +232,14 @@ class Pretraining:
     # Checkpoints.
 
     def state_dict(self) -> dict[str, Any]:
-        omega = self.neighbors
         return {
-            "omega": None if omega is None else torch.from_numpy(omega.indices),
-            "similarities": None if omega is None else torch.from_numpy(omega.similarities),
-            "omega_epoch": -1 if omega is None else omega.epoch,
-            "bank": None if self.bank is None else self.bank.state_dict(),
-            "searched": self.searched,
+            **self.search.state_dict(),
             "prepared": self.prepared,
             "epochs_worse": self.epochs_worse,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state["omega"] is not None:
-            self.neighbors = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
-        if self.bank is not None:
-            self.bank.load_state_dict(state["bank"])
-        self.searched = state["searched"]
+        self.search.load_state_dict(state)
         self.prepared = state.get("prepared", state.get("centered", self.prepared))
         self.epochs_worse = state.get("epochs_worse", 0)
 

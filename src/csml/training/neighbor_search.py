@@ -1,0 +1,130 @@
+"""The neighbour set Ω of a run: when it is searched, and in which features (docs/method.md#neighbors)."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from csml.config import STAGES, PretrainConfig
+from csml.data.failures import Failures
+from csml.data.images import Images
+from csml.distributed.world import world_of
+from csml.evaluation.features import Features, extract_features
+from csml.models.backbones import Backbone
+from csml.runs.directory import RunDirectory
+from csml.search.bank import OnlineBank
+from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
+from csml.search.whitening import whitened
+from csml.weights import load_backbone
+
+
+class NeighborSearch:
+    """Searches the neighbour set Ω whenever it is due, and holds what was found.
+
+    Args:
+        config: checked settings.
+        images: the training images.
+        failures: collects the ids of images that cannot be read.
+        run: where neighbour sets are written, and where the starting weights are.
+        fabric: device and processes.
+        dim: D of the keys, for the online bank.
+    """
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        images: Images,
+        failures: Failures,
+        run: RunDirectory,
+        fabric: Fabric,
+        dim: int,
+    ) -> None:
+        self.config, self.images, self.failures, self.run, self.fabric = config, images, failures, run, fabric
+        self.world, self.device = world_of(fabric), fabric.device
+        self.found: Omega | None = None
+        self.metrics: dict[str, Any] = {}
+        """of the search before the current epoch, if there was one"""
+        online = config.views.cross_sample and config.neighbors.features == "online"
+        self.bank = OnlineBank(len(images), dim, self.device) if online else None
+
+    @property
+    def to_draw_from(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """The neighbour sets from which x_p is drawn, and their similarities if these weigh; None: x_p = x_a."""
+        if self.found is None or not self.config.views.neighbor_views:
+            return None, None
+        return self.found.indices, self.found.similarities if self.config.neighbors.draw == "similar" else None
+
+    def neighbors_of(self, ids: np.ndarray) -> np.ndarray:
+        """The neighbour set of each of the images `(B,)`: `(B, k)`, k = 0 before the first search."""
+        return np.empty((len(ids), 0), np.int64) if self.found is None else self.found.indices[ids]
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether to search before this epoch."""
+        settings = self.config.neighbors
+        if not self.config.views.cross_sample or settings.k == 0 or (self.found and self.found.epoch == epoch):
+            return False
+        since = epoch - settings.warmup_epochs
+        if settings.features == "start":
+            return since == 0
+        return since >= 0 and since % settings.refresh_every == 0
+
+    def search(self, epoch: int, backbone: Backbone, usual: Callable[[], Features]) -> None:
+        """Search with the weights after `epoch` epochs.
+
+        Args:
+            epoch: number of completed epochs.
+            backbone: of the encoder that the settings name.
+            usual: computes this process's share of its features at the usual size, which others may have needed too.
+        """
+        settings, started = self.config.neighbors, time.monotonic()
+        features, good = self._features(backbone, usual)
+        if settings.whiten > 0:
+            features = whitened(features, good, settings.whiten, self.world)
+        found = search_omega(features, good, settings.k, epoch, settings.recall, self.world)
+        found = thinned(found, settings.keep, settings.mutual)
+        self.metrics = {"omega/purity": purity(found.indices, self.images.labels)}
+        self.metrics["search_seconds"] = time.monotonic() - started
+        if self.found is not None:
+            self.metrics["omega/turnover"] = turnover(self.found.indices, found.indices)
+        self.found = found
+        if self.world.is_rank_zero:
+            save_omega(self.run.neighbors(epoch), found)
+
+    def _features(self, backbone: Backbone, usual: Callable[[], Features]) -> tuple[Tensor, Tensor]:
+        """This process's share `(n, C)`, and which of the images could be read, `(n,)` bool on the CPU."""
+        settings, images = self.config.neighbors, self.config.images
+        if self.bank is not None:
+            share = self.world.share(len(self.images))
+            return self.bank.keys[share], self.bank.seen[share].cpu()
+        size = max(settings.size or 0, images.size)
+        if settings.features == "pass" and size == images.size:
+            pooled = usual()
+        else:
+            net = load_backbone(self.run.start).to(self.device) if settings.features == "start" else backbone
+            pooled = extract_features(
+                net, self.images, replace(images, size=size), self.fabric,
+                failures=self.failures, unit_halves=True, only_mine=True,
+            )  # fmt: skip
+        return pooled.by_stage[STAGES[-1]].to(self.device), pooled.good
+
+    def state_dict(self) -> dict[str, Any]:
+        omega = self.found
+        return {
+            "omega": None if omega is None else torch.from_numpy(omega.indices),
+            "similarities": None if omega is None else torch.from_numpy(omega.similarities),
+            "omega_epoch": -1 if omega is None else omega.epoch,
+            "bank": None if self.bank is None else self.bank.state_dict(),
+            "searched": self.metrics,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["omega"] is not None:
+            self.found = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
+        if self.bank is not None:
+            self.bank.load_state_dict(state["bank"])
+        self.metrics = state["searched"]
