@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from conftest import configured
 from csml.config import ImagesConfig, PretrainConfig, ViewsConfig
 from csml.data import ArrayImages, Images, open_data
 from csml.data.failures import Failures
@@ -134,6 +135,18 @@ def test_small_crops_and_several_neighbors_show_their_own_image(tmp_path: Path) 
         shown = sources[spec.name.split("_")[1]].to(torch.uint8)
         assert batch.crops[spec.name].shape[-1] == (8 if spec.name.startswith("small") else 16)
         assert torch.equal(batch.crops[spec.name].amax(dim=(1, 2, 3)), shown)
+
+
+def test_neighbors_of_which_no_view_is_wanted_are_not_opened(tmp_path: Path) -> None:
+    words = ["--views.neighbor_views", "false", "--views.mix", "none", "--contrast.memory", "true"]
+    specs = crop_specs(configured("pretrain", "--preset", "demo", "--model.stages", "[4]", *words))
+    images = grey_folder(tmp_path, 12)
+    for i in range(6, 12):
+        Path(images.source(i)).write_bytes(b"no picture")
+    plan = plan_batch(np.arange(6), np.arange(12)[::-1][:6, None], len(specs), generator_for(0))
+    batch = next(view_batches(images, [plan], specs, workers=0))
+    assert not batch.failed and batch.size == 6
+    assert {spec.image for spec in specs} == {0} and set(batch.crops) == {spec.name for spec in specs}
 
 
 def test_the_same_plan_gives_the_same_crops_whatever_the_workers(tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ class _ViewCutter(Dataset[CropBatch]):
             failed = anchors[~good].tolist()
             for image, ids in enumerate(neighbors, start=1):
                 views = [v for v in specs if self.specs[v].image == image]
+                if not views:  # neighbours of which no view is wanted are not decoded
+                    continue
                 neighbor_crops, readable = self._cut(ids, plan.numbers, views)
                 failed += ids[~readable].tolist()
                 lost = np.flatnonzero(~readable & good)
