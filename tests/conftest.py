@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -87,12 +88,12 @@ def csml_process(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-m", "csml", *words], capture_output=True, text=True, timeout=600)
 
 
-def wait_for(process: "subprocess.Popen[str]", path: Path) -> None:
-    """Until the process has written the file."""
+def wait_for(path: Path, ended: Callable[[], str | None]) -> None:
+    """Until a process has written the file; `ended` returns what it printed if it has ended, else None."""
     for _ in range(18_000):
         if path.exists():
             return
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert (printed := ended()) is None, printed
         time.sleep(0.01)
     pytest.fail(f"{path} was never written")
 

@@ -8,14 +8,12 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from conftest import wait_for
 from csml.cli import main
 from processes import FORKED
 
@@ -60,12 +58,7 @@ class Started:
 
     def wait_for(self, path: Path) -> None:
         """Until the process has written the file."""
-        for _ in range(18_000):
-            if path.exists():
-                return
-            assert self.returncode is None, self.printed
-            time.sleep(0.01)
-        pytest.fail(f"{path} was never written")
+        wait_for(path, lambda: None if self.returncode is None else self.printed)
 
 
 def _command(prepare: Callable[[], None], words: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ from conftest import configured
 from csml.data.sampling import generator_for
 from csml.errors import CsmlError
 from csml.losses import Neighbors, info_nce
+from csml.methods import StepResult
 from csml.methods.memory import KeyMemory, neighbor_weights
 from csml.training.build import build_method
 from csml.views import Views
@@ -93,10 +94,8 @@ def test_a_step_of_the_method_is_the_formula(generator: torch.Generator) -> None
     torch.testing.assert_close(result.loss, expected.mean(), rtol=1e-4, atol=1e-4)
 
 
-def method_result(memory: Tensor) -> "object":
+def method_result(memory: Tensor) -> StepResult:
     """What a step leaves that has encoded every image."""
-    from csml.methods import StepResult
-
     return StepResult(torch.zeros(()), {}, [({4: memory}, torch.arange(len(memory)))])
 
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ from csml.distributed.launch import FRESH_STORE
 from csml.runs.checkpoint import load_checkpoint, load_newest
 from csml.runs.metrics import read_metrics
 from started import Started
+
+
+def what_it_left(process: "subprocess.Popen[str]") -> str | None:
+    """What a process printed, if it has ended."""
+    return None if process.poll() is None or process.stderr is None else process.stderr.read()
 
 
 def torchrun(*words: str, options: tuple[str, ...]) -> list[str]:
@@ -126,7 +132,7 @@ def test_a_killed_process_is_noticed_and_torchrun_goes_on(tmp_path: Path) -> Non
     words = [*SAME, "--epochs", "6", "--checkpoint.every_steps", "1", "--out", str(out)]
     command = torchrun("pretrain", *words, options=("--standalone", "--nproc-per-node=2", "--max-restarts=1"))
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    wait_for(process, out / "checkpoints" / "epoch-0001-step-000001.pt")
+    wait_for(out / "checkpoints" / "epoch-0001-step-000001.pt", partial(what_it_left, process))
     os.kill(max(children_of(process.pid)), signal.SIGKILL)
     began = time.monotonic()
     _, error = process.communicate(timeout=300)
@@ -195,7 +201,7 @@ def test_a_host_that_dies_and_comes_back_changes_nothing(two: Path, tmp_path: Pa
     with Hosts() as hosts:
         out = tmp_path / "run"
         first, second = hosts.start(0, *words, str(out)), hosts.start(1, *words, str(out))
-        wait_for(first, out / "checkpoints" / "epoch-0001-step-000002.pt")
+        wait_for(out / "checkpoints" / "epoch-0001-step-000002.pt", partial(what_it_left, first))
         for process in [*children_of(second.pid), second.pid]:  # the power fails
             os.kill(process, signal.SIGKILL)
         second.communicate()

@@ -175,5 +175,5 @@ def _tuned(variation: Variation) -> Variation:
 def _setting(config: PretrainConfig) -> str:
     images = sources_title(config.data) + (f", {config.images.sample:,} images" if config.images.sample else "")
     training = f"network {config.model.backbone}, {config.epochs} epochs of batch {config.batch_size}"
-    judged = "; judged on validation images, to choose by" if config.images.test == "validation" else ""
+    judged = "; judged on validation images" if config.images.test == "validation" else ""
     return f"{images}, {config.images.size} pixels; {training}{judged}"

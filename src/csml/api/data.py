@@ -51,9 +51,7 @@ def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = 
 
 def _splits_in_memory(data: Any, images: ImagesConfig) -> DataSplits:
     reading = reading_of(images)
-    if not is_dataset(data):
-        return judged_on(splits_of(images_of(data, reading)), images.test)
-    splits = open_dataset(data, reading, IN_MEMORY)
+    splits = open_dataset(data, reading, IN_MEMORY) if is_dataset(data) else {"train": images_of(data, reading)}
     return judged_on(splits_of(splits["train"], splits.get("val")), images.test)
 
 

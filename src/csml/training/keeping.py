@@ -88,7 +88,7 @@ class Keeper:
             highest = max(accuracy.values())
             least = max(self.start.knn20, highest - self._error(highest))
             best = max(share for share in SHARES if accuracy[share] >= least)
-            why = "no point is better by 20-NN accuracy on labelled training images, beyond its error"
+            why = "no other point has a better 20-NN accuracy on labelled training images, beyond a standard error"
         else:
             best = max(share for share in SHARES if share == 0 or not self.is_worse(found[share]))
             why = "the features stay varied, and keep enough of the neighbours of the start"
