@@ -32,6 +32,14 @@ def test_it_holds_the_newest_key_of_every_image() -> None:
     assert memory.keys(4)[1].tolist() == [0, 1]
 
 
+def test_half_precision_keeps_cosines(generator: torch.Generator) -> None:
+    keys = F.normalize(torch.randn(100, 128, generator=generator), dim=1)
+    memory = KeyMemory({4: 128}, 100, torch.float16)
+    memory.enqueue({4: keys}, torch.arange(100))
+    held = memory.keys(4).float()
+    torch.testing.assert_close(held @ held.T, keys @ keys.T, atol=1e-3, rtol=0)
+
+
 def test_what_it_holds_is_found_by_id() -> None:
     found = KeyMemory({4: 2}, 5).holds(torch.tensor([[0, 2], [4, 4]]))
     assert found.tolist() == [[True, False, True, False, False], [False, False, False, False, True]]

@@ -64,12 +64,12 @@ MEMORY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("more", [ONLINE, MEMORY], ids=["online bank", "memory of keys"])
+@pytest.mark.parametrize("more", [ONLINE, MEMORY], ids=["keys to search", "keys to learn with"])
 def test_keys_of_all_images_survive_a_kill(tmp_path: Path, more: list[str]) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert csml("pretrain", *SMALL_RUN, *OFTEN, *more, "--out", str(whole)).returncode == 0
     process = start(killed, *more)
-    process.wait_for(killed / "checkpoints" / "epoch-0000-step-000002.pt")  # the bank is half full
+    process.wait_for(killed / "checkpoints" / "epoch-0000-step-000002.pt")  # half of the images have a key
     process.kill()
     resumed = csml("pretrain", "--resume", str(killed))
     assert resumed.returncode == 0, resumed.stderr

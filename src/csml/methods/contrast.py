@@ -108,6 +108,10 @@ class MomentumContrast(MomentumFramework):
             ignored = empty if ignored is None else ignored | empty
         return ignored
 
+    @property
+    def memory(self) -> KeyMemory | None:
+        return self.queue if isinstance(self.queue, KeyMemory) else None
+
     @torch.no_grad()
     def remember(self, features: Tensor, ids: Tensor) -> None:
         """Fill the memory with the keys of images `ids` `(n,)`, from their pooled features `(n, F)`."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from csml.config import PretrainConfig
 from csml.distributed.world import ALONE, World
+from csml.methods.memory import KeyMemory
 from csml.models.backbones import Backbone, build_backbone
 from csml.models.encoder import Encoder
 from csml.models.freezing import freeze_stages
@@ -22,7 +23,7 @@ class StepResult(NamedTuple):
     metrics: dict[str, Tensor]
     """name → `()`, detached, left on the device"""
     fresh: list[tuple[Embeddings, Tensor]]
-    """new keys of all processes with the ids `(B,)` of their images, the anchors' first: for a queue or a bank"""
+    """new keys of all processes with the ids `(B,)` of their images, the anchors' first: for a queue or a memory"""
 
 
 class Framework(nn.Module):
@@ -66,6 +67,11 @@ class Framework(nn.Module):
         """Store the keys of images `ids` `(n,)`, computed from their pooled features `(n, F)`; for a framework whose
         settings say that it remembers."""
         raise NotImplementedError
+
+    @property
+    def memory(self) -> KeyMemory | None:
+        """The newest key of every image, if the framework learns with it."""
+        return None
 
     def recent_keys(self) -> Embeddings:
         """Keys of the last steps, for statistics."""

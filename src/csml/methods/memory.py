@@ -1,4 +1,4 @@
-"""A memory of the newest key of every image: all of them are negatives, and those of the neighbours are positives."""
+"""A memory of the newest key of every image: what contrast learns with, and what neighbours can be searched in."""
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +10,16 @@ class KeyMemory(nn.Module):
     Args:
         dims: D of each level.
         images: N.
+        dtype: of the keys; half precision is enough to search in them.
     """
 
     filled: Tensor
 
-    def __init__(self, dims: dict[int, int], images: int) -> None:
+    def __init__(self, dims: dict[int, int], images: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.length = images
         for stage, dim in dims.items():
-            self.register_buffer(f"keys_{stage}", torch.zeros(images, dim))  # (N, D)
+            self.register_buffer(f"keys_{stage}", torch.zeros(images, dim, dtype=dtype))  # (N, D)
         self.register_buffer("filled", torch.zeros(images, dtype=torch.bool))  # (N,)
 
     def keys(self, stage: int) -> Tensor:

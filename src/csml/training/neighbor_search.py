@@ -15,9 +15,11 @@ from csml.data.failures import Failures
 from csml.data.images import Images
 from csml.distributed.world import world_of
 from csml.evaluation.features import Features, extract_features
+from csml.methods import StepResult
+from csml.methods.framework import Framework
+from csml.methods.memory import KeyMemory
 from csml.models.backbones import Backbone
 from csml.runs.directory import RunDirectory
-from csml.search.bank import OnlineBank
 from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
 from csml.search.whitening import whitened
 from csml.weights import load_backbone
@@ -32,7 +34,7 @@ class NeighborSearch:
         failures: collects the ids of images that cannot be read.
         run: where neighbour sets are written, and where the starting weights are.
         fabric: device and processes.
-        dim: D of the keys, for the online bank.
+        network: the framework that is trained, for the keys of `neighbors.features` online.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class NeighborSearch:
         failures: Failures,
         run: RunDirectory,
         fabric: Fabric,
-        dim: int,
+        network: Framework,
     ) -> None:
         self.config, self.images, self.failures, self.run, self.fabric = config, images, failures, run, fabric
         self.world, self.device = world_of(fabric), fabric.device
@@ -50,7 +52,13 @@ class NeighborSearch:
         self.metrics: dict[str, Any] = {}
         """of the search before the current epoch, if there was one"""
         online = config.views.cross_sample and config.neighbors.features == "online"
-        self.bank = OnlineBank(len(images), dim, self.device) if online else None
+        self.own: KeyMemory | None = None
+        """the newest key of every image, where they are searched and the framework does not keep them"""
+        if online and network.memory is None:
+            dims = {STAGES[-1]: network.query_encoder.dims[STAGES[-1]]}
+            self.own = KeyMemory(dims, len(images), torch.float16).to(self.device)
+        self.memory = (network.memory or self.own) if online else None
+        """the keys to search in, at most one epoch old; None: the search needs other features"""
 
     @property
     def to_draw_from(self) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -72,6 +80,12 @@ class NeighborSearch:
         if settings.features == "start":
             return since == 0
         return since >= 0 and since % settings.refresh_every == 0
+
+    def after_backward(self, result: StepResult) -> None:
+        """Keep the anchors' keys of a step, unless the framework does."""
+        if self.own is not None:
+            keys, ids = result.fresh[0]
+            self.own.enqueue({STAGES[-1]: keys[STAGES[-1]]}, ids)
 
     def search(self, epoch: int, backbone: Backbone, usual: Callable[[], Features]) -> None:
         """Search with the weights after `epoch` epochs.
@@ -98,9 +112,9 @@ class NeighborSearch:
     def _features(self, backbone: Backbone, usual: Callable[[], Features]) -> tuple[Tensor, Tensor]:
         """This process's share `(n, C)`, and which of the images could be read, `(n,)` bool on the CPU."""
         settings, images = self.config.neighbors, self.config.images
-        if self.bank is not None:
+        if self.memory is not None:
             share = self.world.share(len(self.images))
-            return self.bank.keys[share], self.bank.seen[share].cpu()
+            return self.memory.keys(STAGES[-1])[share], ~self.memory.is_empty()[share].cpu()
         size = max(settings.size or 0, images.size)
         if settings.features == "pass" and size == images.size:
             pooled = usual()
@@ -118,13 +132,13 @@ class NeighborSearch:
             "omega": None if omega is None else torch.from_numpy(omega.indices),
             "similarities": None if omega is None else torch.from_numpy(omega.similarities),
             "omega_epoch": -1 if omega is None else omega.epoch,
-            "bank": None if self.bank is None else self.bank.state_dict(),
+            "keys": None if self.own is None else self.own.state_dict(),
             "searched": self.metrics,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["omega"] is not None:
             self.found = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
-        if self.bank is not None:
-            self.bank.load_state_dict(state["bank"])
+        if self.own is not None:
+            self.own.load_state_dict(state["keys"])
         self.metrics = state["searched"]

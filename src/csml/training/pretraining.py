@@ -79,8 +79,7 @@ class Pretraining:
                 encoder.compile()
         lr = peak_learning_rate(config.optimizer, config.batch_size)
         self.optimizer = build_optimizer([(self.network.parameters(), lr)], config.optimizer)
-        dim = self.network.query_encoder.dims[STAGES[-1]]
-        self.search = NeighborSearch(config, data.train, self.failures, run, fabric, dim)
+        self.search = NeighborSearch(config, data.train, self.failures, run, fabric, self.network)
         self.prepared = config.model.projection and not config.method.remembers
         """whether the images were looked at before the first epoch, if there is need to"""
         self._kept: tuple[tuple[int, str], Features] | None = None
@@ -126,9 +125,7 @@ class Pretraining:
     def after_backward(self, outcomes: list[StepResult]) -> None:
         for result in outcomes:
             self.network.after_backward(result)
-            if self.search.bank is not None:
-                keys, ids = result.fresh[0]  # the anchors'
-                self.search.bank.add(keys[max(keys)], ids)
+            self.search.after_backward(result)
 
     # Between epochs.
 
