@@ -8,10 +8,12 @@ BENCH := .venv-bench
 
 setup: $(INSTALLED)
 
-# Made again when missing, or older than what it is made from.
+# Made when missing, and brought up to date when older than what it is made from: in place, so that programs that run
+# from it live on. It is made anew only if it does not work, for example because the folder was moved.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("csml needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv --clear .venv
+	@{ $(BIN)/pip --version && $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; } >/dev/null 2>&1 \
+		|| $(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
 	@touch $@
 
