@@ -12,13 +12,10 @@ from torch import Tensor
 
 from csml.data.decode import Decodable, DecodeError, bands_of
 from csml.data.depth import COLOUR, Reading, as_bytes, false_colour
-from csml.data.images import UNLABELED, ArrayImages, FileImages, Images
+from csml.data.images import FINGERPRINTED, UNLABELED, ArrayImages, FileImages, Images, fingerprint_ids
 from csml.errors import CsmlError
 from csml.files import cache_key
 from csml.progress import watched
-
-_SAMPLED = 16
-"""Images whose pixels go into the fingerprint of a dataset; hashing all would decode it once more."""
 
 
 def images_of(data: Any, reading: Reading = COLOUR) -> Images:
@@ -63,8 +60,9 @@ class DatasetImages(FileImages):
         return f"{type(self.dataset).__name__}/{id}"
 
     def fingerprint(self) -> str:
-        ids = np.unique(np.linspace(0, len(self) - 1, _SAMPLED).astype(int)).tolist()
-        pixels = [b"".join(np.asarray(band).tobytes() for band in self.open(id).bands()) for id in ids]
+        pixels = [
+            b"".join(np.asarray(band).tobytes() for band in self.open(id).bands()) for id in fingerprint_ids(self)
+        ]
         return cache_key(type(self.dataset).__name__, len(self), self.labels.tobytes(), *pixels)
 
     def source(self, id: int) -> Path | BytesIO:
@@ -110,7 +108,9 @@ def as_bands(image: Any, reading: Reading) -> tuple[Image.Image, ...]:
 def _from_array(data: Any, labels: Any, reading: Reading) -> ArrayImages:
     pixels = _as_pixels(np.asarray(data), reading)
     known, classes = _as_classes(None if labels is None else list(np.asarray(labels)), None, len(pixels))
-    title = f"array-{cache_key(pixels.shape, pixels[:: max(1, len(pixels) // _SAMPLED)].tobytes(), known.tobytes())}"
+    title = (
+        f"array-{cache_key(pixels.shape, pixels[:: max(1, len(pixels) // FINGERPRINTED)].tobytes(), known.tobytes())}"
+    )
     return ArrayImages(pixels, known, classes, title)
 
 

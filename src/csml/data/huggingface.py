@@ -9,7 +9,7 @@ import numpy as np
 
 from csml.config import HUB
 from csml.data.depth import Reading
-from csml.data.images import UNLABELED, FileImages
+from csml.data.images import UNLABELED, FileImages, fingerprint_ids
 from csml.data.layout import TRAIN_FOLDERS, VAL_FOLDERS, numbers_of, text_labels
 from csml.errors import CsmlError, reason
 from csml.extras import extra
@@ -17,8 +17,6 @@ from csml.files import cache_dir, cache_key
 
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "fine_label")
 _FILES = (".parquet", ".arrow")
-_SAMPLED = 16
-"""Images whose bytes go into the fingerprint."""
 
 
 def is_dataset(data: Any) -> bool:
@@ -98,8 +96,7 @@ class HubImages(FileImages):
         return f"{self.place}/{id}"
 
     def fingerprint(self) -> str:
-        ids = np.unique(np.linspace(0, len(self) - 1, _SAMPLED).astype(int)).tolist()
-        content = [_content(self.source(id)) for id in ids]
+        content = [_content(self.source(id)) for id in fingerprint_ids(self)]
         return cache_key(len(self), self.labels.tobytes(), self.classes, *content)
 
     def source(self, id: int) -> Path | BytesIO:

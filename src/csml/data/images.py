@@ -19,6 +19,8 @@ from csml.files import cache_key
 from csml.pixels import crop_resize
 
 UNLABELED = -1
+FINGERPRINTED = 16
+"""Images whose content goes into the fingerprint of a data set; hashing all would decode it once more."""
 _OPEN_AT_ONCE = 64
 """Number of files that one process opens at a time."""
 
@@ -264,6 +266,11 @@ class Subset:
 def evenly_spaced(images: Images, most: int) -> Subset:
     """At most so many of the images, spread evenly over their ids: always the same ones."""
     return Subset(images, np.linspace(0, len(images) - 1, min(len(images), most)).astype(np.int64))
+
+
+def fingerprint_ids(images: Images) -> list[int]:
+    """The images whose content goes into the fingerprint of a data set."""
+    return evenly_spaced(images, FINGERPRINTED).ids.tolist()
 
 
 def source_of(images: Images) -> Images:
