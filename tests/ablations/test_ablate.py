@@ -19,7 +19,7 @@ FILE = """
 title: With and without a mixture
 base:
   preset: demo
-  images: {synthetic_train: 200, synthetic_val: 60}
+  images: {size: 16, synthetic_train: 200, synthetic_val: 60}
   contrast.queue_length: 64
   epochs: 2
   neighbors: {warmup_epochs: 1, k: 3}

@@ -5,18 +5,15 @@ docs/method.md#batchnorm
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from csml.config import ContrastConfig
-from csml.evaluation.knn import knn_predict
-from csml.losses import info_nce
 from csml.methods.contrast import MomentumContrast
-from csml.models import Encoder, FeatureNet, build_backbone
 
-BATCH, OTHER_BATCHES, STEPS, TAU = 16, 4, 300, 0.1
-CHANCE = 1 / (1 + BATCH * OTHER_BATCHES)
+BATCH, OTHER_BATCHES, STEPS = 16, 4, 256
 
 
-def squares(count: int) -> torch.Tensor:
+def squares(count: int) -> Tensor:
     """A square of random colour on black. What BatchNorm makes of the black tells the statistics of the batch."""
     generator = torch.Generator().manual_seed(1)
     colour = torch.randn(count, 3, 1, 1, generator=generator) * torch.rand(count, 1, 1, 1, generator=generator) * 2
@@ -25,49 +22,44 @@ def squares(count: int) -> torch.Tensor:
     return images
 
 
-def cheat(splits: int) -> tuple[float, float, float]:
-    """Train where nothing but the batch can be recognised: the positive of a query is *another* image of its batch,
-    the negatives are images of other batches, encoded at the same moment.
+class Background(nn.Module):
+    """The best cheat there is: its embedding `(B, 8)` is what BatchNorm makes of the black corner, and nothing else."""
 
-    Returns the contrastive accuracy over the second half, and the 20-NN of the colours before and after.
-    """
+    stages, dims = (4,), {4: 8}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8)
+
+    def forward(self, images: Tensor) -> dict[int, Tensor]:
+        return {4: self.norm(self.convolution(images))[:, :, 0, 0]}
+
+
+def recognised(splits: int, seed: int) -> float:
+    """How often a query is nearer to the key of *another* image of its batch than to every key of other batches, which
+    are encoded at the same moment with the same weights. Nothing but the batch can be recognised."""
     images = squares(1024)
-    labels = (images[:, :, 8, 8] > 0).long() @ torch.tensor([1, 2, 4])  # (1024,): the octant of the colour
-    torch.manual_seed(0)
-    encoder = Encoder(build_backbone("tiny"), (4,), dim=64, hidden=None)
-    method = MomentumContrast(encoder, 64, ContrastConfig(bn_splits=splits, momentum=0.9))
-    optimizer = torch.optim.SGD(method.query_encoder.parameters(), lr=0.03, momentum=0.9)
-    generator = torch.Generator().manual_seed(0)
-
-    def knn() -> float:
-        with torch.no_grad():
-            features = FeatureNet(method.query_encoder.backbone.eval())(images)[4]
-        method.train()
-        predicted = knn_predict(features[:800], labels[:800], features[800:], 20)
-        return float((predicted == labels[800:]).float().mean())
-
-    before, right = knn(), []
-    for _ in range(STEPS):
-        batches = torch.randperm(len(images), generator=generator).split(BATCH)
-        negatives = [method.encode_keys(images[ids], generator, len(ids))[4] for ids in batches[1 : 1 + OTHER_BATCHES]]
-        anchors = images[batches[0]]
-        keys = method.encode_keys(anchors.roll(1, dims=0), generator, len(anchors))[4]
-        query = method.query_encoder(anchors)[4]
-        result = info_nce(query, keys[None], torch.ones(1), torch.cat(negatives), TAU)
-        result.loss.mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        method.follow(0.9)
-        right.append((result.positive[0] > result.hardest).float().mean().item())
-    return sum(right[STEPS // 2 :]) / (STEPS - STEPS // 2), before, knn()
+    torch.manual_seed(seed)
+    method = MomentumContrast(Background(), 64, ContrastConfig(bn_splits=splits))  # type: ignore[arg-type]
+    generator, right = torch.Generator().manual_seed(seed), 0.0
+    with torch.no_grad():
+        for _ in range(STEPS):
+            anchors, *others = torch.randperm(len(images), generator=generator).split(BATCH)[: 1 + OTHER_BATCHES]
+            query = method.query_encoder(images[anchors])[4]
+            another = images[anchors.roll(BATCH // 2)]  # never in the same sub-batch as the query
+            positive = method.encode_keys(another, generator, BATCH)[4]
+            negatives = torch.cat([method.encode_keys(images[ids], generator, BATCH)[4] for ids in others])
+            nearest = torch.cdist(query, negatives).amin(dim=1)  # (B,)
+            right += ((query - positive).norm(dim=1) < nearest).float().mean().item()
+    return right / STEPS
 
 
-def test_with_plain_batchnorm_the_contrastive_accuracy_rises_while_the_knn_does_not() -> None:
-    accuracy, before, after = cheat(splits=1)
-    assert accuracy > 2.5 * CHANCE
-    assert after <= before + 0.02
+@pytest.mark.parametrize("seed", range(2))
+def test_with_plain_batchnorm_every_query_recognises_its_batch(seed: int) -> None:
+    assert recognised(1, seed) == 1
 
 
-def test_with_split_batchnorm_it_stays_at_chance() -> None:
-    accuracy, _, _ = cheat(splits=8)
-    assert accuracy == pytest.approx(CHANCE, abs=0.5 * CHANCE)
+@pytest.mark.parametrize("seed", range(2))
+def test_with_split_batchnorm_hardly_any_does(seed: int) -> None:
+    """A few: in two of fifteen cases the sub-batch of the key contains an image of the sub-batch of the query."""
+    assert recognised(8, seed) < 0.1  # worst of 8 seeds: 0.054; chance is 0.015

@@ -51,12 +51,17 @@ def test_a_picture_does_not_depend_on_how_many_there_are() -> None:
     np.testing.assert_array_equal(few.pixels, many.pixels[:20])
 
 
+@pytest.fixture(scope="module")
+def drawn() -> tuple[ArrayImages, ArrayImages]:
+    return synthetic(32, 4000, 1000)
+
+
 def to_input(images: ArrayImages) -> torch.Tensor:
     return normalize(torch.tensor(images.pixels).permute(0, 3, 1, 2).float() / 255)  # (N, 3, S, S)
 
 
-def test_colour_says_nothing_about_the_class() -> None:
-    train, val = synthetic(32, 3000, 600)
+def test_colour_says_nothing_about_the_class(drawn: tuple[ArrayImages, ArrayImages]) -> None:
+    train, val = drawn
     colour = [to_input(images).mean(dim=(2, 3)) for images in (train, val)]
     colour = [c - colour[0].mean(0) for c in colour]
     predicted = knn_predict(colour[0], torch.tensor(train.labels), colour[1], 20)
@@ -64,8 +69,8 @@ def test_colour_says_nothing_about_the_class() -> None:
     assert accuracy < 0.18  # chance is 0.1; size of the object shows a little
 
 
-def test_raw_pixels_do_not_solve_it_and_a_supervised_network_does() -> None:
-    train, val = synthetic(32, 4000, 1000)
+def test_raw_pixels_do_not_solve_it_and_a_supervised_network_does(drawn: tuple[ArrayImages, ArrayImages]) -> None:
+    train, val = drawn
     labels, val_labels = torch.tensor(train.labels), torch.tensor(val.labels)
     images, val_images = to_input(train), to_input(val)
     predicted = knn_predict(images.flatten(1), labels, val_images.flatten(1), 20)
