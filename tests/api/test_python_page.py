@@ -59,7 +59,8 @@ SMALL = """
 import csml
 small = dict(preset="demo", model={"backbone": "nano"}, epochs=3, batch_size=32,
              monitor={"knn_every": 0, "tensorboard": False}, hardware={"threads": 1, "precision": "32-true"},
-             checkpoint={"every_steps": 1}, **{"images.synthetic_train": 96, "images.synthetic_val": 32, "contrast.queue_length": 32,
+             checkpoint={"every_steps": 1}, **{"images.synthetic_train": 96, "images.synthetic_val": 32,
+                "contrast.queue_length": 32,
                 "neighbors.warmup_epochs": 1, "neighbors.refresh_every": 1})
 """
 STOP = """

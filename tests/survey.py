@@ -1,0 +1,113 @@
+"""How near do tests of learning come to their limits on other seeds, threads, precisions and CPUs?
+
+    .venv/bin/python tests/survey.py --seeds 5 [test …]
+
+runs each of them once per variant, and prints every number that an assertion compared. A test whose worst number is
+near its limit needs a wider margin, or should assert something exact: another CPU rounds differently.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+LEARNING = (
+    "tests/training/test_linear.py::test_it_learns_and_the_frozen_weights_do_not_move",
+    "tests/training/test_supervised.py::test_it_learns_from_labels",
+    "tests/training/test_supervised.py::test_its_backbone_is_judged_by_the_same_commands",
+    "tests/training/test_pretraining.py::test_the_loss_falls_and_nothing_collapses",
+    "tests/methods/test_batchnorm_leak.py",
+    "tests/evaluation/test_ways_of_few_labels.py",
+    "tests/search/test_across.py",
+    "tests/synthetic/test_scene.py::test_raw_pixels_do_not_solve_it_and_a_supervised_network_does",
+    "tests/cli/test_few_labels.py",
+    "tests/models/test_detectors.py::test_a_detector_learns_one_picture_by_heart",
+    "tests/methods/test_combinations.py::test_a_run_learns_and_goes_on_bit_by_bit_after_it_was_cut_off",
+)
+ROOT = Path(__file__).parent.parent
+SHIFT, THREADS, BF16, RECORD = "CSML_SURVEY_SHIFT", "CSML_SURVEY_THREADS", "CSML_SURVEY_BF16", "CSML_SURVEY_RECORD"
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+
+
+def variants(seeds: int) -> dict[str, dict[str, str]]:
+    """Name → environment. The seeds run in float32 on one thread; then one thing changes at a time."""
+    plain = {SHIFT: "0", THREADS: "1", BF16: "0"}
+    return {f"seed +{shift}": plain | {SHIFT: str(shift)} for shift in range(seeds)} | {
+        "two threads": plain | {THREADS: "2"},
+        "bf16": plain | {BF16: "1"},
+        "AVX2": plain | AVX2,
+        "AVX2, bf16, two threads": plain | AVX2 | {THREADS: "2", BF16: "1"},
+    }
+
+
+# As a plugin of pytest, in the process that a variant runs in.
+
+
+def pytest_configure() -> None:
+    if RECORD not in os.environ:
+        return
+    import numpy as np
+    import torch
+
+    from csml.distributed import device
+
+    shift, threads = int(os.environ[SHIFT]), int(os.environ[THREADS])
+    manual_seed, sequence, set_threads = torch.manual_seed, np.random.SeedSequence, torch.set_num_threads
+    torch.manual_seed = lambda seed: manual_seed(seed + 1000 * shift)  # weights
+    # Every other draw depends on a key; shift 0 leaves it as it is.
+    np.random.SeedSequence = lambda key, **more: sequence((*key, shift) if shift else key, **more)  # type: ignore
+    torch.set_num_threads = lambda count: set_threads(threads)
+    set_threads(threads)
+    device._computes_bf16 = lambda accelerator: os.environ[BF16] == "1"
+
+
+def pytest_assertion_pass(item: pytest.Item, lineno: int, orig: str, expl: str) -> None:
+    """Every assertion that compares sizes, with its values."""
+    if RECORD in os.environ and re.search(r"[<>]|approx", orig):
+        with open(os.environ[RECORD], "a") as file:
+            values = expl.splitlines()[0]
+            file.write(f"{item.nodeid.partition('[')[0]}\t{orig}\t{values}\n")
+
+
+# As a program.
+
+
+def measured(words: list[str], environment: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Lines of what assertions compared, and the tests that failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record"
+        record.touch()
+        paths = os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))
+        more = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", RECORD: str(record)}
+        command = [sys.executable, "-m", "pytest", "-p", "survey", "-p", "no:cacheprovider", "--tb", "line"]
+        command += ["-o", "enable_assertion_pass_hook=true", *words]
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | environment | more, capture_output=True, text=True)
+        return record.read_text().splitlines(), re.findall(r"^FAILED .*", done.stdout, flags=re.MULTILINE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5, help="how many seeds")
+    parser.add_argument("tests", nargs="*", default=LEARNING, help="by default all tests of learning")
+    asked = parser.parse_args()
+    seen: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, environment in variants(asked.seeds).items():
+        lines, failed = measured(list(asked.tests), environment)
+        print(f"{name}: {len(failed)} failed", *failed, sep="\n  ", flush=True)
+        for line in lines:
+            test, assertion, values = line.split("\t")
+            seen[f"{test}: {assertion}"][name].append(values)
+    for assertion, by_variant in seen.items():
+        print(f"\n{assertion}")
+        for name, values in by_variant.items():
+            print(f"  {name:24}", "; ".join(sorted(set(values)))[:300])
+
+
+if __name__ == "__main__":
+    main()
