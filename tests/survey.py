@@ -103,6 +103,7 @@ def main() -> None:
         for line in lines:
             test, assertion, values = line.split("\t")
             seen[f"{test}: {assertion}"][name].append(values)
+            print(f"    {test.partition('::')[2]}: {values}", flush=True)
     for assertion, by_variant in seen.items():
         print(f"\n{assertion}")
         for name, values in by_variant.items():
