@@ -53,8 +53,6 @@ SMALL = [
     "--monitor.tensorboard", "false", "--optimizer.warmup_epochs", "0", "--optimizer.lr_per_256", "1.0",
     "--model.backbone", "nano", "--images.size", "16",
 ]  # fmt: skip
-SHORT = ["--images.synthetic_train", "32", "--epochs", "2", "--optimizer.lr_per_256", "3.0"]
-"""A run of four steps. Most of the time of a step of so small a network is the number of its operations."""
 B = 8
 
 
@@ -161,15 +159,15 @@ def training(config: PretrainConfig, out: Path) -> TrainingLoop:
 def test_a_run_learns_and_goes_on_bit_by_bit_after_it_was_cut_off(
     tmp_path: Path, framework: str, views: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(framework, views, *SHORT)
-    often = replace(config, checkpoint=replace(config.checkpoint, every_steps=1, keep=9))
+    config = config_of(framework, views, "--epochs", "2")
+    often = replace(config, checkpoint=replace(config.checkpoint, every_steps=2, keep=9))
     whole = training(often, tmp_path / "whole")
     step = whole.train_step
 
     def copied(batch: Any) -> None:
-        step(batch)
-        if (whole.epoch, whole.step) == (1, 1):  # after the first search, one step after a checkpoint
+        if (whole.epoch, whole.step) == (1, 3):  # after the first search, one step after a checkpoint
             shutil.copytree(tmp_path / "whole", tmp_path / "cut")  # all that a process killed now would leave
+        step(batch)
 
     monkeypatch.setattr(whole, "train_step", copied)
     whole.fit()
@@ -177,12 +175,12 @@ def test_a_run_learns_and_goes_on_bit_by_bit_after_it_was_cut_off(
     frozen = training(replace(config, optimizer=replace(config.optimizer, lr_per_256=1e-12)), tmp_path / "frozen")
     frozen.fit()
     last, still = (read_metrics(tmp_path / name / "metrics.jsonl")[-1] for name in ("whole", "frozen"))
-    assert last["loss"] < still["loss"] - 0.1  # worst of all: 0.196
-    assert last["spread/stage4"] > 0.1  # worst of all: 0.606; a collapse would be below 0.05
+    assert last["loss"] < still["loss"] - 0.1  # worst of 3 seeds of each: 0.198
+    assert last["spread/stage4"] > 0.1  # worst of 3 seeds of each: 0.517; a collapse would be below 0.05
 
     again = training(often, tmp_path / "cut")
     again.resume()
-    assert (again.epoch, again.step) == (1, 1)
+    assert (again.epoch, again.step) == (1, 2)
     again.fit()
     for name in ("method", "optimizer", "omega"):
         assert_same(whole.state_dict()[name], again.state_dict()[name], name)
