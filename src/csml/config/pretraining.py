@@ -55,7 +55,9 @@ class PretrainSettings(TrainingConfig):
         )
         small, size = views.small_size, self.images.size
         require(
-            small is None or small <= size, "views.small_size", f"at most images.size, which is {size}, not {small}"
+            small is None or small <= size or views.small_crops == 0,
+            "views.small_size",
+            f"at most images.size, which is {size}, not {small}",
         )
         self.method.check_run(self)
 

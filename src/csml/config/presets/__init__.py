@@ -15,6 +15,7 @@ from csml.errors import CsmlError
 
 BASES = (
     "demo",
+    "drawings",
     "photos",
     "photos-gpu",
     "photos-scratch",
