@@ -107,7 +107,8 @@ def test_metrics_are_cut_off_where_the_checkpoint_is_and_never_rewritten(tmp_pat
 
 
 DAMAGE = {
-    "no JSON": b"nonsense", "no UTF-8": b"\xff\xfe", "a list": b"[1]", "no epoch": b"{}", "epoch is text": b'{"epoch": "1"}',
+    "no JSON": b"nonsense", "no UTF-8": b"\xff\xfe", "a list": b"[1]",
+    "no epoch": b"{}", "epoch is text": b'{"epoch": "1"}',
     "deep": b"[" * 200_000, "5 000 digits": b'{"epoch": ' + b"9" * 5000 + b"}", "nothing": b"", "zeros": b"\0" * 100,
 }  # fmt: skip
 
