@@ -18,7 +18,7 @@ from csml.data.loading import fabric_for
 from csml.distributed.device import accelerator_of
 from csml.distributed.launch import is_lost, was_restarted
 from csml.distributed.world import World
-from csml.errors import CsmlError, reason
+from csml.errors import CsmlError, reason, told
 from csml.models.backbones import is_depthwise
 from csml.runs.directory import RunDirectory, clear, log_to, new_run, open_run, write_config
 from csml.runs.facts import write_facts
@@ -110,14 +110,14 @@ def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
     except CsmlError as error:
         handler.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, str(error), (), None))
         raise
-    except RuntimeError as error:
-        if world.size == 1 or not is_lost(error):
+    except (OSError, RuntimeError) as error:
+        if (text := told(error)) is not None:
+            raise CsmlError(f"{text} (in {run.root})") from error
+        if world.size == 1 or not isinstance(error, RuntimeError) or not is_lost(error):
             raise
         raise ProcessLost(
             f"another process of the run is gone ({reason(error)}); resume {run.root} to continue"
         ) from error
-    except OSError as error:
-        raise CsmlError(f"{error.filename or run.root}: {error.strerror or error}") from error
     finally:
         log.removeHandler(handler)
         handler.close()

@@ -9,8 +9,9 @@ from typing import NoReturn
 from csml.api.processes import write_answer
 from csml.api.session import ProcessLost
 from csml.console import show_log
+from csml.crash import crashed
 from csml.distributed.launch import leave_world
-from csml.errors import CsmlError
+from csml.errors import CsmlError, told
 from csml.runs.interruption import Interrupted
 
 
@@ -29,6 +30,9 @@ def main() -> int:
     except Interrupted as stop:
         write_answer(call, rank, "interrupted", stop.args)
         return stop.exit_code
+    except Exception as error:
+        write_answer(call, rank, "error", told(error) or crashed(error, sys.argv))
+        return 1
     write_answer(call, rank, "value", value if rank == 0 else None)
     return 0
 

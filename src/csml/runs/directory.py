@@ -276,6 +276,7 @@ def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDir
         if out is None:
             return RunDirectory(_next_free(Path("runs"), name))
         run = RunDirectory(Path(out).expanduser())
+        _require_utf8(run.root)
         if run.root.exists() and (not run.root.is_dir() or _content(run)):
             if not overwrite:
                 ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
@@ -322,6 +323,14 @@ def log_to(file: Path) -> logging.Handler:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger("csml").addHandler(handler)
     return handler
+
+
+def _require_utf8(root: Path) -> None:
+    """safetensors cannot open files in other folders, so nobody could use the weights."""
+    try:
+        str(root.absolute()).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise CsmlError(f"out: the path {root} is not UTF-8; choose another") from error
 
 
 def _content(run: RunDirectory) -> list[Path]:
