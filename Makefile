@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 BENCH := .venv-bench
 
-.PHONY: setup demo test bench soak results
+.PHONY: setup demo test bench fuzz soak results
 
 setup: $(INSTALLED)
 
