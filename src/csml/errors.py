@@ -37,6 +37,8 @@ def told(error: BaseException) -> str | None:
         return f"{place}{disk_problem(error)}"
     if isinstance(error, MemoryError):
         return "there is not enough memory"
+    if isinstance(error, RuntimeError) and "home directory" in str(error):
+        return "~ or ~NAME: there is no home directory of that name; give the whole path"
     if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
         return (
             f"a process that decodes images was killed, perhaps for want of memory ({reason(error)}); "

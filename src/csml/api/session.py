@@ -16,9 +16,10 @@ from csml.config import RunConfig
 from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.distributed.device import accelerator_of
-from csml.distributed.launch import is_lost, was_restarted
+from csml.distributed.failure import ProcessLost, who_failed
+from csml.distributed.launch import was_restarted
 from csml.distributed.world import World
-from csml.errors import CsmlError, reason, told
+from csml.errors import CsmlError, told
 from csml.models.backbones import is_depthwise
 from csml.runs.directory import RunDirectory, clear, log_to, new_run, open_run, write_config
 from csml.runs.facts import write_facts
@@ -27,10 +28,6 @@ from csml.training.loop import TrainingLoop
 from csml.training.task import Task
 
 log = logging.getLogger("csml")
-
-
-class ProcessLost(CsmlError):
-    """Another process of the run no longer answers."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +110,9 @@ def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         if (text := told(error)) is not None:
             raise CsmlError(f"{text} (in {run.root})") from error
-        if world.size == 1 or not isinstance(error, RuntimeError) or not is_lost(error):
+        if (text := who_failed(error)) is None:
             raise
-        raise ProcessLost(
-            f"another process of the run is gone ({reason(error)}); resume {run.root} to continue"
-        ) from error
+        raise ProcessLost(f"{text}; resume {run.root} to continue") from error
     finally:
         log.removeHandler(handler)
         handler.close()

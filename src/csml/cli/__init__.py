@@ -46,6 +46,7 @@ def _dispatch(words: list[str]) -> int:
             raise CsmlError(f"there is no command {words[0]!r}; choose one of {', '.join(COMMANDS)}")
         return _run(COMMANDS[words[0]], words[1:])
     except CsmlError as error:
+        _tell_the_others(error)
         print(f"csml: error: {one_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -69,9 +70,21 @@ def _failed(error: Exception, words: list[str]) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    text = told(error)
+    text = _tell_the_others(error) or told(error)
     print(f"csml: error: {one_line(crashed(error, words) if text is None else text)}", file=sys.stderr)
     return 2 if text is not None else 70
+
+
+def _tell_the_others(error: Exception) -> str | None:
+    """Tell the other processes of the run, if there are any, why this one ends; or who of them has failed."""
+    if "torch.distributed" not in sys.modules:  # importing it takes seconds
+        return None
+    from csml.distributed.failure import ProcessLost, note_failure, who_failed
+
+    lost = who_failed(error)
+    if lost is None and not isinstance(error, ProcessLost):
+        note_failure(error)
+    return lost
 
 
 def _stopped(stop: KeyboardInterrupt, words: list[str]) -> int:
