@@ -25,7 +25,7 @@ from csml.files import atomic_write
 
 def refused(*words: object, code: int = 2) -> str:
     """The one line on which a command ends."""
-    signal.alarm(60)  # a hang ends the test
+    signal.alarm(300)  # a hang ends the test
     done = csml(*map(str, words))
     signal.alarm(0)
     lines = done.stderr.strip().splitlines()

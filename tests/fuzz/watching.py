@@ -1,7 +1,7 @@
 """The one property of everything that reads bytes from outside: it works, or it ends in one CsmlError line.
 
-No other exception, no more than five seconds, no gigabyte of memory, nothing written outside of its folder, and nothing
-executed. Python's audit events show what a parser opens and starts, also from inside libraries.
+No other exception, no more than five seconds of work, no gigabyte of memory, nothing written outside of its folder, and
+nothing executed. Python's audit events show what a parser opens and starts, also from inside libraries.
 """
 
 import contextlib
@@ -18,7 +18,8 @@ from typing import Any
 from csml.data.decode import DecodeError
 from csml.errors import CsmlError
 
-SECONDS = 5
+SECONDS, WAITED = 5, 120
+"""Seconds of work that a parser may take, and seconds until it counts as waiting for ever; a machine may be busy."""
 MEMORY = 1 << 30
 _STARTS = {
     "os.system",
@@ -81,15 +82,18 @@ def _watching(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _limited() -> Iterator[None]:
     def late(number: int, frame: FrameType | None) -> None:
-        raise Hang(f"no answer after {SECONDS} seconds")
+        raise Hang(f"no answer after {SECONDS} seconds of work, or {WAITED} of waiting")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    before = [(number, signal.signal(number, late)) for number in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, WAITED)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _peak() -> int:
