@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 BENCH := .venv-bench
 
-.PHONY: setup demo test bench soak results
+.PHONY: setup demo test bench fuzz soak results
 
 setup: $(INSTALLED)
 
@@ -39,6 +39,10 @@ test: setup
 results: setup
 	$(BIN)/csml tables docs/evidence/*/ --introduction docs/evidence/introduction.md \
 		--title "Does each part help?" --output docs/results.md
+
+# Hostile bytes for every parser; EXAMPLES=20000 makes it hours, each time with other inputs.
+fuzz: setup
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) OMP_NUM_THREADS=1 $(BIN)/pytest tests/fuzz
 
 # Runs are killed at random times, again and again; about a quarter of an hour. KILLS=200 makes it longer.
 soak: setup

@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "csml"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "tiles", "program", "console", "run_files", "synthetic", "pixels"),
     ("files", "extras", "progress"),
+    ("crash",),
     ("config",),
     ("distributed",),
     ("data", "models"),

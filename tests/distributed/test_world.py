@@ -1,5 +1,6 @@
 """What the processes of a run tell each other, against what one process would know."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from csml.distributed.failure import note_failure, who_failed
 from csml.distributed.launch import leave_world
 from csml.distributed.world import World
 from csml.errors import CsmlError
@@ -100,3 +102,34 @@ def test_no_thread_of_gloo_is_left_when_a_process_has_left_the_world() -> None:
     """One that lives until Python has ended can abort the process."""
     for before, after in together(2, threads_around_leaving):
         assert before and not after
+
+
+def _one_fails(world: World) -> str | None:
+    """Rank 1 fails and says why; rank 0 waits for it in vain."""
+    if world.rank == 1:
+        note_failure(CsmlError("data: the disk\nis on fire"))
+        return None
+    time.sleep(0.2)
+    return who_failed(RuntimeError("Connection closed by peer [127.0.0.1]:1234"))
+
+
+def test_the_others_say_who_failed_and_why() -> None:
+    first, _ = together(2, _one_fails)
+    assert first is not None
+    assert first.startswith("process 1 of 2 (") and first.endswith("failed: data: the disk is on fire")
+
+
+def _one_vanishes(world: World) -> str | None:
+    if world.rank == 1:
+        time.sleep(4)
+        return None
+    return who_failed(RuntimeError("Connection reset by peer"))
+
+
+def test_a_process_that_left_no_note_is_named() -> None:
+    first, _ = together(2, _one_vanishes)
+    assert first == "process 1 of 2 no longer answers; perhaps it was killed, or its machine is down"
+
+
+def test_other_errors_are_not_those_of_another_process() -> None:
+    assert who_failed(RuntimeError("Connection closed by peer")) is None  # there is no other process

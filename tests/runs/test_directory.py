@@ -91,26 +91,36 @@ def test_results_are_read_and_a_broken_one_is_named(tmp_path: Path) -> None:
         read_result(run, "knn")
 
 
-def test_metrics_are_truncated_by_replacing_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_cut_off_where_the_checkpoint_is_and_never_rewritten(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     writer = MetricsWriter(run, 0, tensorboard=False)
     for epoch in (1, 2, 3):
         writer.write({"epoch": epoch, "loss": 1 / epoch})
     with run.metrics.open("a") as file:
         file.write('{"epoch": 4, "lo')  # a kill in the middle of a line
-    before = run.metrics.read_bytes()
-
-    def killed(path: Path) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(metrics, "atomic_write", killed)
-        with pytest.raises(KeyboardInterrupt):
-            MetricsWriter(run, 2, tensorboard=False)
-    assert run.metrics.read_bytes() == before
+    before, place = run.metrics.read_bytes(), run.metrics.stat().st_ino
+    MetricsWriter(run, 2, tensorboard=False)
+    assert before.startswith(run.metrics.read_bytes()) and run.metrics.stat().st_ino == place
     MetricsWriter(run, 2, tensorboard=False).write({"epoch": 3, "loss": 7.0})
     assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3]
     assert read_metrics(run.metrics)[-1]["loss"] == 7.0
+
+
+DAMAGE = {
+    "no JSON": b"nonsense", "no UTF-8": b"\xff\xfe", "a list": b"[1]",
+    "no epoch": b"{}", "epoch is text": b'{"epoch": "1"}',
+    "deep": b"[" * 200_000, "5 000 digits": b'{"epoch": ' + b"9" * 5000 + b"}", "nothing": b"", "zeros": b"\0" * 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damaged_lines_of_metrics_are_passed_over_and_stay(tmp_path: Path, damage: bytes) -> None:
+    run = RunDirectory(tmp_path)
+    run.metrics.write_bytes(b'{"epoch": 1}\n' + damage + b'\n{"epoch": 2}\n{"epoch": 3}')
+    assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3]
+    MetricsWriter(run, 3, tensorboard=False).write({"epoch": 4})
+    assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3, 4]
+    assert damage in run.metrics.read_bytes()
 
 
 def test_tensorboard_is_written_if_installed_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,22 @@
 """Work that several commands share."""
 
+import errno
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from csml.distributed.world import ALONE
+from csml.errors import CsmlError
 from csml.runs import locks
-from csml.runs.locks import unclaimed
+from csml.runs.locks import Holder, only_writer, require_unused, unclaimed
 
 HOLDER = """
 import sys, time
@@ -64,3 +70,98 @@ def test_a_killed_command_holds_nothing(tmp_path: Path) -> None:
         return 0
 
     assert list(unclaimed([tmp_path / "a"], itself, ALONE, kill)) == [tmp_path / "a"]
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from csml.runs.locks import only_writer
+with only_writer(Path(sys.argv[1])):
+    print("mine", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that writes `tmp_path`."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "mine\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_directory_has_one_writer_who_is_named(tmp_path: Path, writer: "subprocess.Popen[str]") -> None:
+    with pytest.raises(CsmlError, match=rf"is being written by another csml \(.*process {writer.pid} on .*, since 20"):
+        only_writer(tmp_path).__enter__()
+    with pytest.raises(CsmlError, match="being written"):  # reading who holds it must not have released it
+        only_writer(tmp_path).__enter__()
+
+
+def test_a_killed_writer_holds_nothing_and_a_released_lock_leaves_no_file(
+    tmp_path: Path, writer: "subprocess.Popen[str]"
+) -> None:
+    writer.kill()
+    writer.wait()
+    assert (tmp_path / ".lock").exists()
+    with only_writer(tmp_path):
+        assert json.loads((tmp_path / ".lock").read_text())["process"] == os.getpid()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_inner_directories_are_covered_but_not_for_other_threads(tmp_path: Path) -> None:
+    (tmp_path / "round-1").mkdir()
+    with only_writer(tmp_path), only_writer(tmp_path), only_writer(tmp_path / "round-1"):
+        assert not (tmp_path / "round-1" / ".lock").exists()
+        with ThreadPoolExecutor() as pool, pytest.raises(CsmlError, match="being written"):
+            pool.submit(only_writer(tmp_path).__enter__).result()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_run_in_which_another_process_writes_is_not_deleted(tmp_path: Path, writer: "subprocess.Popen[str]") -> None:
+    with pytest.raises(CsmlError, match="being written"):
+        require_unused(tmp_path.parent)
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that knows no locks, as some network disks."""
+
+    def refused(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks.fcntl, "lockf", refused)
+
+
+def held_by(folder: Path, **changed: object) -> None:
+    (folder / ".lock").write_text(json.dumps({**asdict(Holder.this()), **changed}))
+
+
+def test_without_locks_the_record_decides(
+    tmp_path: Path, without_locks: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with only_writer(tmp_path):
+        assert "has no locks (No locks available)" in caplog.text
+    held_by(tmp_path, process=os.getppid(), started=locks._start_time(os.getppid()))
+    with pytest.raises(CsmlError, match=f"process {os.getppid()} on"):
+        only_writer(tmp_path).__enter__()
+    held_by(tmp_path, machine="another")  # nobody can tell from here whether it lives
+    with pytest.raises(CsmlError, match="on another, since"):
+        only_writer(tmp_path).__enter__()
+
+
+@pytest.mark.parametrize(
+    "left",
+    ['{"process": 4194303}', "", "[]", "[" * 100_000, '{"process": "x"}', "nonsense", "9" * 5000],
+)
+def test_a_stale_or_damaged_record_stops_nobody(tmp_path: Path, without_locks: None, left: str) -> None:
+    (tmp_path / ".lock").write_text(left)
+    with only_writer(tmp_path):
+        pass
+    held_by(tmp_path, process=4194303)  # no such process
+    with only_writer(tmp_path):
+        pass
+    held_by(tmp_path, process=os.getppid(), started="1")  # its number belongs to another process now
+    with only_writer(tmp_path):
+        pass

@@ -122,7 +122,7 @@ def test_who_is_left_alone_stops_within_a_minute_and_says_so(tmp_path: Path) -> 
     error = left.wait()
     assert time.monotonic() - began < 60
     assert left.returncode == 2, error[-3000:]
-    assert "another process of the run is gone" in error and f"resume {out} to continue" in error
+    assert "process 1 of 2 no longer answers" in error and f"resume {out} to continue" in error
     assert "Traceback" not in error
     assert load_newest(out / "checkpoints") is not None
 

@@ -1,6 +1,7 @@
 """A run that was killed continues as if nothing had happened."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,30 @@ def test_resuming_a_finished_run_changes_nothing(undisturbed: Path) -> None:
 def test_old_checkpoints_are_removed(undisturbed: Path) -> None:
     assert len(list((undisturbed / "checkpoints").glob("*.pt"))) == 2
     assert len(list((undisturbed / "checkpoints").iterdir())) == 4  # each with its checksum
+
+
+def test_a_run_has_one_writer(tmp_path: Path) -> None:
+    """Neither resuming nor overwriting disturbs a run that is being written; the writer goes on undisturbed."""
+    out = tmp_path / "run"
+    process = start(out)
+    process.wait_for(out / "checkpoints" / "epoch-0000-step-000002.pt")
+    for words in (["--resume", str(out)], [*SMALL_RUN, "--out", str(out), "--overwrite"]):
+        refused = csml("pretrain", *words)
+        assert refused.returncode == 2
+        assert "is being written by another csml (" in refused.stderr and f"process {process.pid}" in refused.stderr
+    assert process.wait() is not None and process.returncode == 0, process.printed
+    assert [record["epoch"] for record in read_metrics(out / "metrics.jsonl")] == [1, 2, 3]
+    assert not (out / ".lock").exists()
+
+
+def test_a_run_killed_while_it_starts_can_be_started_again(tmp_path: Path) -> None:
+    """Whatever a kill leaves in the directory, the same command or --overwrite works."""
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / ".lock").write_text("{")
+    assert csml("pretrain", *SMALL_RUN, "--epochs", "1", "--out", str(out)).returncode == 0
+    for path in sorted(out.iterdir()):  # as a kill leaves it in the middle of deleting: settings are deleted last
+        if path.name != "config.yaml":
+            assert shutil.rmtree(path) is None if path.is_dir() else path.unlink() is None
+    again = csml("pretrain", *SMALL_RUN, "--epochs", "1", "--out", str(out), "--overwrite")
+    assert again.returncode == 0, again.stderr

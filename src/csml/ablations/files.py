@@ -15,7 +15,7 @@ import torch
 from csml.ablations.outcomes import Outcome, as_json, markdown, measures, summarize
 from csml.ablations.plans import LABELS_ALONE, Ablation
 from csml.errors import CsmlError
-from csml.files import atomic_write
+from csml.files import atomic_write, read_object
 from csml.runs.facts import commit
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def read_outcomes(folder: Path, ablation: Ablation, setting: str) -> list[Outcom
     path = folder / "results.json"
     if not path.exists():
         raise CsmlError(f"earlier: there is no {path}; give the --out of another csml ablate")
-    found = json.loads(path.read_text())
+    found = read_object(path)
     if "commands" not in found or "setting" not in found:
         raise CsmlError(f"earlier: {path} is not of csml ablate")
     if found["setting"] != setting:

@@ -1,6 +1,5 @@
 """Several ablations on one page: every table with its command, commit, seeds and minutes, and its plot."""
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from csml.api.settings import plain_config
 from csml.config import TablesConfig
 from csml.console import show_log
 from csml.errors import CsmlError
+from csml.files import read_object
 
 _INTRODUCTION = (
     "Tables and plots are written by `csml tables` from what `csml ablate` has left. Mean ± sample deviation over "
@@ -74,8 +74,7 @@ def _read(folder: Path) -> dict[str, Any]:
     path = folder / "results.json"
     if not path.exists():
         raise CsmlError(f"{folder}: there is no results.json; give the --out of a finished csml ablate")
-    outcome: dict[str, Any] = json.loads(path.read_text())
-    return outcome
+    return read_object(path)
 
 
 def _facts(outcome: dict[str, Any]) -> str:

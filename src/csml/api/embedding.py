@@ -19,12 +19,13 @@ from csml.config import EmbedConfig
 from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
+from csml.data.tables import as_cell, without_quote
 from csml.distributed.launch import join_world
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
 from csml.evaluation.features import FeatureBatch, feature_batches
 from csml.extras import extra
-from csml.files import atomic_write
+from csml.files import atomic_write, open_matrix
 from csml.models.backbones import feature_channels
 from csml.progress import watched
 from csml.weights import load_backbone
@@ -105,7 +106,9 @@ def read_embeddings(path: Path) -> Embeddings:
     """The file that `run_embed_to_file` has written."""
     if path.suffix == ".npy":
         with path.with_suffix(".csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            return Embeddings(np.load(path, mmap_mode="r"), [row["path"] for row in csv.DictReader(file)])
+            return Embeddings(
+                np.load(path, mmap_mode="r"), [without_quote(row["path"]) for row in csv.DictReader(file)]
+            )
     with extra("pack", "a .parquet file"):
         import pyarrow.parquet as pq
     table = pq.read_table(path)
@@ -127,21 +130,32 @@ def _open(weights: str, config: EmbedConfig, in_memory: Any) -> tuple[Images, in
     )
     batches = watched(batches, "features", total=-(-len(images) // config.batch_size))
     channels = feature_channels(backbone)[config.stage]
-    return images, channels, _counted(batches, failures) if world_of(fabric).is_rank_zero else batches
+    counted = _counted(batches, failures, config.stage) if world_of(fabric).is_rank_zero else batches
+    return images, channels, counted
 
 
-def _counted(batches: Iterator[FeatureBatch], failures: Failures) -> Iterator[FeatureBatch]:
+def _counted(batches: Iterator[FeatureBatch], failures: Failures, stage: int) -> Iterator[FeatureBatch]:
+    """The same batches; says how many images could not be read, and how many features are no numbers."""
+    wrong: list[int] = []
     for batch in batches:
         failures.add(batch.ids[~batch.good].tolist())
+        wrong += batch.ids[~batch.by_stage[stage].isfinite().all(1)].tolist()
         yield batch
+    if wrong:
+        log.warning(
+            "the features of %d images are not finite, such as those of %s; the weights are damaged, or need "
+            "hardware.precision 32-true",
+            len(wrong),
+            failures.images.name(wrong[0]),
+        )
 
 
 def _write_npy(path: Path, batches: Iterator[FeatureBatch], images: Images, stage: int, channels: int) -> None:
     with atomic_write(path) as temporary:
-        matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, (len(images), channels))
+        matrix = open_matrix(temporary, np.float32, (len(images), channels))
         for batch in batches:
             matrix[int(batch.ids[0]) : int(batch.ids[-1]) + 1] = batch.by_stage[stage].numpy()
-        matrix.flush()
+        matrix.flush()  # type: ignore[attr-defined]
     with (
         atomic_write(path.with_suffix(".csv")) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
@@ -149,7 +163,7 @@ def _write_npy(path: Path, batches: Iterator[FeatureBatch], images: Images, stag
         writer = csv.writer(file)
         writer.writerow(["id", "path", "label"])
         for id in range(len(images)):
-            writer.writerow([id, images.name(id), _label(images, id)])
+            writer.writerow([id, as_cell(images.name(id)), as_cell(_label(images, id))])
 
 
 def _write_parquet(path: Path, batches: Iterator[FeatureBatch], images: Images, stage: int, channels: int) -> None:

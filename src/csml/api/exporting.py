@@ -11,8 +11,10 @@ from csml.api.settings import given, plain_config
 from csml.config import BackboneConfig, ExportConfig, PackConfig
 from csml.console import show_log
 from csml.data.folders import open_folders
+from csml.distributed.world import ALONE
 from csml.errors import CsmlError
 from csml.runs.directory import RunDirectory
+from csml.runs.locks import only_writers
 from csml.weights import load_backbone, load_classifier, network_of, weight_facts
 from csml.weights.export import SUFFIXES, check_format, formats_of
 from csml.weights.export import export as write_export
@@ -103,7 +105,8 @@ def pack(folder: PathLike, *, config: PathLike | None = None, **settings: Any) -
         raise CsmlError(f"output: {target} is a pack already; choose another, or delete it")
     splits = open_folders(root, made.images)
     try:
-        size = write_pack(splits, target, int(made.shard_mb * 2**20))
+        with only_writers(ALONE, target):
+            size = write_pack(splits, target, int(made.shard_mb * 2**20))
     except OSError as error:
         raise CsmlError(f"output: cannot write {error.filename or target} ({error.strerror})") from error
     count = sum(len(images) for images in splits.values())

@@ -24,6 +24,7 @@ from csml.evaluation.verdict import shortfall
 from csml.files import read_json, write_json
 from csml.models.backbones import Backbone
 from csml.runs.directory import RunDirectory, probe_directory, result_file
+from csml.runs.locks import only_writers
 from csml.runs.settings import OF_THE_MACHINE, first_difference
 from csml.training.linear import LinearProbe, fit_probe
 from csml.weights import load_backbone, weights_digest
@@ -191,18 +192,19 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     path = result_path(weights, config.output, "linear")
     fabric = device_for(train, config)
-    probe = LinearProbe(config, backbone, train, val, probe_directory(path), fabric)
-    result = fit_probe(probe, resume)
-    if world.is_rank_zero:
-        write_result(path, weights, config, result)
-    if config.baselines:
-        scores = _linear_baselines(weights, train, val, config, fabric, path)
-        result["baselines"] = {"top1": scores}
-        last = str(max(config.stages))
-        top1 = {name: by_stage[last] for name, by_stage in scores.items()}
-        _warn(weights, "linear top-1", result["stages"][last]["top1"], top1)
+    with only_writers(world, probe_directory(path).root):
+        probe = LinearProbe(config, backbone, train, val, probe_directory(path), fabric)
+        result = fit_probe(probe, resume)
         if world.is_rank_zero:
             write_result(path, weights, config, result)
+        if config.baselines:
+            scores = _linear_baselines(weights, train, val, config, fabric, path)
+            result["baselines"] = {"top1": scores}
+            last = str(max(config.stages))
+            top1 = {name: by_stage[last] for name, by_stage in scores.items()}
+            _warn(weights, "linear top-1", result["stages"][last]["top1"], top1)
+            if world.is_rank_zero:
+                write_result(path, weights, config, result)
     log.info("written to %s", path)
     stages = {int(stage): scores for stage, scores in result["stages"].items()}
     beside = result.get("baselines", {}).get("top1", {})

@@ -22,8 +22,9 @@ from csml.data.depth import reading_of
 from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images, ListedImages
 from csml.data.loading import fabric_for
+from csml.data.tables import as_cell
 from csml.distributed.launch import join_world
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
 from csml.evaluation.predictions import predict as classify
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector
@@ -231,13 +232,13 @@ def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], An
         yield _writer(sys.stdout, columns, as_json=False)
         return
     path = Path(output).expanduser()
-    if path.exists():
-        raise CsmlError(f"output: {path} exists; choose another, or delete it")
     try:
-        with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        with path.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
             yield _writer(file, columns, as_json=path.suffix in (".jsonl", ".json", ".ndjson"))
+    except FileExistsError as error:
+        raise CsmlError(f"output: {path} exists; choose another, or delete it") from error
     except OSError as error:
-        raise CsmlError(f"output: cannot write {path} ({error.strerror})") from error
+        raise CsmlError(f"output: cannot write {path} ({disk_problem(error)})") from error
     log.info("written to %s", path)
 
 
@@ -245,7 +246,9 @@ def _cell(value: Any) -> Any:
     """A value as CSV shows it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4f}" if isinstance(value, float) else value
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return as_cell(value) if isinstance(value, str) else value
 
 
 def _writer(file: TextIO, columns: tuple[str, ...], as_json: bool) -> Callable[[Row], Any]:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,12 +100,31 @@ def _answer(call: Path, workers: "list[subprocess.Popen[bytes]]") -> Any:
     for kind in ("error", "interrupted", "lost"):  # a process that lost another one is a consequence, not the cause
         for answer in answers:
             if answer is not None and answer[0] == kind:
-                raise (Interrupted(*answer[1]) if kind == "interrupted" else CsmlError(answer[1]))
+                if kind == "interrupted":
+                    raise Interrupted(*answer[1])
+                if kind == "lost" and (dead := _killed(workers, answers)):
+                    raise CsmlError(f"{dead}; {answer[1]}")
+                alone = kind == "error" and sum(one is not None and one[:2] == answer[:2] for one in answers) == 1
+                raise CsmlError(
+                    f"process {answers.index(answer)} of {len(workers)}: {answer[1]}" if alone else answer[1]
+                )
     for rank, worker in enumerate(workers):
         if worker.returncode or answers[rank] is None:
-            raise CsmlError(f"worker process {rank} of {len(workers)} died (exit code {worker.returncode})")
+            raise CsmlError(_died(rank, workers))
     assert answers[0] is not None
     return answers[0][1]
+
+
+def _killed(workers: "list[subprocess.Popen[bytes]]", answers: list[Any]) -> str | None:
+    """The worker that a signal ended before it could answer: the cause of what the others say."""
+    found = (rank for rank, worker in enumerate(workers) if (worker.returncode or 0) < 0 and answers[rank] is None)
+    return next((_died(rank, workers) for rank in found), None)
+
+
+def _died(rank: int, workers: "list[subprocess.Popen[bytes]]") -> str:
+    code = workers[rank].returncode
+    how = f"killed by {signal.Signals(-code).name}, perhaps for want of memory" if code < 0 else f"exit code {code}"
+    return f"worker process {rank} of {len(workers)} died ({how})"
 
 
 def write_answer(call: Path, rank: int, kind: str, value: Any) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # verbs import Run; its methods call verbs
 
 PathLike = str | Path
 
-_SCHEMAS: dict[str, type[RunConfig]] = {
+SCHEMAS: dict[str, type[RunConfig]] = {
     "pretrain": PretrainConfig,
     "supervised": SupervisedConfig,
     "finetune": FinetuneConfig,
@@ -69,7 +69,7 @@ class Run:
     @cached_property
     def config(self) -> Any:
         """All settings, as the dataclass of the verb."""
-        return configure(_SCHEMAS[self.verb], read_settings(self.path))
+        return configure(SCHEMAS[self.verb], read_settings(self.path))
 
     @property
     def metrics(self) -> Table:

@@ -16,20 +16,18 @@ from csml.config import RunConfig
 from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.distributed.device import accelerator_of
-from csml.distributed.launch import is_lost, was_restarted
+from csml.distributed.failure import ProcessLost, who_failed
+from csml.distributed.launch import was_restarted
 from csml.distributed.world import World
-from csml.errors import CsmlError, reason
+from csml.errors import CsmlError, told
 from csml.models.backbones import is_depthwise
-from csml.runs.directory import RunDirectory, log_to, new_run, open_run, write_config
+from csml.runs.directory import RunDirectory, clear, log_to, new_run, open_run, write_config
 from csml.runs.facts import write_facts
+from csml.runs.locks import only_writer, require_unused
 from csml.training.loop import TrainingLoop
 from csml.training.task import Task
 
 log = logging.getLogger("csml")
-
-
-class ProcessLost(CsmlError):
-    """Another process of the run no longer answers."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,21 @@ def run_session(
         name: of the run, where `config.out` does not say it.
         notes: how the data was understood, for the log.
     """
-    run, resumed = _begin(world, config.out, options, name)
+    with contextlib.ExitStack() as held:
+        run, resumed = _begin(world, config, options, name, held)
+        with _told(world, config, run):
+            log.info("run directory %s", run.root)
+            for note in notes:
+                log.info(note)
+            yield Session(world, verb, run, resumed)
+
+
+@contextlib.contextmanager
+def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
+    """Log to the run directory, and tell every failure in one line."""
     handler = log_to(run.log) if world.is_rank_zero else logging.NullHandler()
     try:
-        if not resumed and world.is_rank_zero:
-            write_config(run, config)
-        log.info("run directory %s", run.root)
-        for note in notes:
-            log.info(note)
-        yield Session(world, verb, run, resumed)
+        yield
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise CsmlError(
             f"batch_size: {config.batch_size} needs more memory than there is; give a smaller one"
@@ -103,14 +107,12 @@ def run_session(
     except CsmlError as error:
         handler.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, str(error), (), None))
         raise
-    except RuntimeError as error:
-        if world.size == 1 or not is_lost(error):
+    except (OSError, RuntimeError) as error:
+        if (text := told(error)) is not None:
+            raise CsmlError(f"{text} (in {run.root})") from error
+        if (text := who_failed(error)) is None:
             raise
-        raise ProcessLost(
-            f"another process of the run is gone ({reason(error)}); resume {run.root} to continue"
-        ) from error
-    except OSError as error:
-        raise CsmlError(f"{error.filename or run.root}: {error.strerror or error}") from error
+        raise ProcessLost(f"{text}; resume {run.root} to continue") from error
     finally:
         log.removeHandler(handler)
         handler.close()
@@ -144,15 +146,23 @@ def continue_options(run: RunDirectory) -> Options:
     return Options(overwrite=run.config.exists())
 
 
-def _begin(world: World, out: str | None, options: Options, name: str) -> tuple[RunDirectory, bool]:
-    """The run directory, made by rank 0 and known to all, and whether it is to be continued."""
-    restarted = was_restarted(world)
+def _begin(
+    world: World, config: RunConfig, options: Options, name: str, held: contextlib.ExitStack
+) -> tuple[RunDirectory, bool]:
+    """The run directory, made and locked by rank 0 and known to all, and whether it is to be continued."""
+    restarted, out = was_restarted(world), config.out
 
     def made() -> tuple[str, bool]:
         chosen = options
         if restarted and out and not options.resume:
             chosen = continue_options(RunDirectory(Path(out).expanduser()))
         run = open_run(chosen.resume) if chosen.resume else new_run(out, name, chosen.overwrite)
+        held.enter_context(only_writer(run.root))
+        if not chosen.resume:
+            new_run(str(run.root), name, chosen.overwrite)  # another may have written there before we had the lock
+            require_unused(run.root)
+            clear(run)
+            write_config(run, config)  # first: a directory that was left here is known as a run
         return str(run.root), chosen.resume is not None
 
     root, resumed = world.broadcast(made)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from csml.api.data import IN_MEMORY
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import SCHEMAS, PathLike, Run, path_of
 from csml.config import (
     RANDOM,
     ClassifierConfig,
@@ -27,6 +27,7 @@ from csml.config import (
 )
 from csml.errors import CsmlError
 from csml.runs.directory import open_run
+from csml.runs.facts import verb_of
 from csml.runs.settings import first_difference, read_settings, trained_with
 
 C = TypeVar("C")
@@ -69,6 +70,7 @@ def training_config(
         if preset is not None:
             raise CsmlError("preset: a resumed run has its settings; leave the preset out")
         run = open_run(str(path_of(resume)))
+        _require_made_by(schema, run.root)
         layers.append(Layer(read_settings(run.root), str(run.root)))
         before = configure(schema, *layers)
     else:
@@ -141,6 +143,13 @@ def _absolute(path: str | None) -> str | None:
     if path is None or path in (RANDOM, IN_MEMORY) or "://" in path or names_weights(path):
         return path
     return str(Path(path).expanduser().absolute())
+
+
+def _require_made_by(schema: type[Any], root: Path) -> None:
+    """Raise if the run to resume is of another verb."""
+    verb = verb_of(root)
+    if SCHEMAS.get(verb) is not schema:
+        raise CsmlError(f"resume: {root} was made by csml {verb}; continue it with csml {verb} --resume {root}")
 
 
 def _inherited(schema: type[Any], weights: str, more: tuple[str, ...]) -> Layer:

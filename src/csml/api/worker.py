@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from csml.api.processes import write_answer
-from csml.api.session import ProcessLost
 from csml.console import show_log
+from csml.crash import crashed
+from csml.distributed.failure import ProcessLost, note_failure, who_failed
 from csml.distributed.launch import leave_world
-from csml.errors import CsmlError
+from csml.errors import CsmlError, told
 from csml.runs.interruption import Interrupted
 
 
@@ -24,11 +25,19 @@ def main() -> int:
         write_answer(call, rank, "lost", str(error))
         return 1
     except CsmlError as error:
+        note_failure(error)
         write_answer(call, rank, "error", str(error))
         return 1
     except Interrupted as stop:
         write_answer(call, rank, "interrupted", stop.args)
         return stop.exit_code
+    except Exception as error:
+        if (lost := who_failed(error)) is not None:
+            write_answer(call, rank, "lost", lost)
+            return 1
+        note_failure(error)
+        write_answer(call, rank, "error", told(error) or crashed(error, sys.argv))
+        return 1
     write_answer(call, rank, "value", value if rank == 0 else None)
     return 0
 

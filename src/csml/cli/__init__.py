@@ -1,5 +1,8 @@
 """The command line: `csml COMMAND …` parses, calls one verb of the library, and prints; every error is one line."""
 
+import contextlib
+import os
+import signal
 import sys
 
 import yaml
@@ -7,7 +10,8 @@ import yaml
 from csml.cli.commands import COMMANDS, Command
 from csml.config import as_settings
 from csml.console import show_log
-from csml.errors import CsmlError
+from csml.crash import crashed
+from csml.errors import CsmlError, one_line, told
 
 _HELP = """csml learns visual representations from unlabelled images.
 
@@ -42,10 +46,13 @@ def _dispatch(words: list[str]) -> int:
             raise CsmlError(f"there is no command {words[0]!r}; choose one of {', '.join(COMMANDS)}")
         return _run(COMMANDS[words[0]], words[1:])
     except CsmlError as error:
-        print(f"csml: error: {error}", file=sys.stderr)
+        _tell_the_others(error)
+        print(f"csml: error: {one_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         return _stopped(stop, words)
+    except Exception as error:  # whatever nobody foresaw: a user never sees a traceback
+        return _failed(error, words)
 
 
 def _run(command: Command, words: list[str]) -> int:
@@ -55,6 +62,29 @@ def _run(command: Command, words: list[str]) -> int:
         return 0
     with show_log(always=True):
         return command.run(given)
+
+
+def _failed(error: Exception, words: list[str]) -> int:
+    """A full disk, too little memory, or a mistake in csml."""
+    if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as `head` does
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    text = _tell_the_others(error) or told(error)
+    print(f"csml: error: {one_line(crashed(error, words) if text is None else text)}", file=sys.stderr)
+    return 2 if text is not None else 70
+
+
+def _tell_the_others(error: Exception) -> str | None:
+    """Tell the other processes of the run, if there are any, why this one ends; or who of them has failed."""
+    if "torch.distributed" not in sys.modules:  # importing it takes seconds
+        return None
+    from csml.distributed.failure import ProcessLost, note_failure, who_failed
+
+    lost = who_failed(error)
+    if lost is None and not isinstance(error, ProcessLost):
+        note_failure(error)
+    return lost
 
 
 def _stopped(stop: KeyboardInterrupt, words: list[str]) -> int:

@@ -121,6 +121,10 @@ def _text(value: Any) -> str:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not text or "\0" in text:
         raise _OtherType
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:  # half of a pair of surrogates is no text
+        raise _OtherType from None
     return text
 
 

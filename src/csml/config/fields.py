@@ -63,7 +63,7 @@ class Range:
 
     def problem(self, value: float) -> str | None:
         inside = (
-            math.isfinite(value)
+            (isinstance(value, int) or math.isfinite(value))  # isfinite cannot take whole numbers of 400 digits
             and (self.low is None or value >= self.low)
             and (self.above is None or value > self.above)
             and (self.high is None or value <= self.high)
@@ -229,6 +229,8 @@ def shown(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, int) and value.bit_length() > _LONGEST:
+        return f"a number of about {value.bit_length() * 3 // 10} digits"
     if isinstance(value, tuple):
         value = list(value)
     if isinstance(value, list) and len(value) <= _short.maxlist and all(isinstance(i, int | float) for i in value):

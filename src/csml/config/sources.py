@@ -4,6 +4,7 @@ A source is a folder, a file, a pattern, or a name; `csml/data/open.py` opens it
 config.yaml and on the command line.
 """
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +22,7 @@ HUB = "hf:"
 
 def split_sources(data: str) -> tuple[str, ...]:
     """The sources that `data` names. A comma in braces belongs to a pattern, one in an existing path to the path."""
-    if "," not in data or Path(data).expanduser().exists():
+    if "," not in data or os.path.exists(os.path.expanduser(data)):
         return (data,)
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(data):
@@ -60,7 +61,7 @@ def sources_title(data: str) -> str:
     """A short name for the run directory: `photos`, `shards`, `photos+2`."""
     first, *others = split_sources(data)
     name = Path(first).name
-    if not (is_path(first) and Path(first).is_dir()):
+    if not (is_path(first) and os.path.isdir(first)):
         name = re.sub(r"[^\w.-]+", "-", re.sub(r"[-_.]*(\{[^}]*\}|[*?\[\]])+", "", first.rpartition("/")[2]))
         name = re.sub(r"\.(tar|txt|csv|tsv|jsonl?|ndjson|parquet|arrow)$", "", name).strip("-.")
     return (name or "images") + (f"+{len(others)}" if others else "")

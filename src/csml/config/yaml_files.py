@@ -1,12 +1,16 @@
 """YAML files of settings, read with care: a file may come from anywhere."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from csml.config.layers import Layer
-from csml.errors import CsmlError, reason
+from csml.errors import CsmlError, disk_problem, reason
+from csml.files import read_file
+
+log = logging.getLogger("csml")
 
 _MOST_BYTES = 2**20
 _MOST_ALIASES = 20
@@ -17,18 +21,17 @@ def read_config_file(path: str | Path) -> Layer:
     """The settings in a YAML file; an empty file has none."""
     file = Path(path).expanduser()
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise CsmlError(f"config: {file} is larger than 1 MB; give a YAML file of settings")
-        tree = load_yaml(file.read_text("utf-8"))
+        tree = load_yaml(read_file(file, _MOST_BYTES).decode("utf-8"))
     except FileNotFoundError as error:
         raise CsmlError(f"config: there is no file {file}") from error
     except UnicodeDecodeError as error:
         raise CsmlError(f"config: {file} is not a text file in UTF-8") from error
     except OSError as error:
-        raise CsmlError(f"config: cannot read {file} ({error.strerror or reason(error)})") from error
+        raise CsmlError(f"config: cannot read {file} ({disk_problem(error)}); give a YAML file of settings") from error
     except ValueError as error:
         raise CsmlError(f"config: {file} is not YAML ({error})") from error
     if tree is None:
+        log.warning("config: %s is empty, so it sets nothing", file)
         tree = {}
     if not isinstance(tree, dict):
         raise CsmlError(f"config: {file} has no settings; expected lines such as epochs: 10")
@@ -49,18 +52,29 @@ def load_yaml(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses many aliases and repeated keys."""
+    """Refuses many aliases, aliases inside of what they stand for, and repeated keys."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.aliases = 0
+        self.unfinished: set[str] = set()
+        """anchors of what is being read"""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             self.aliases += 1
             if self.aliases > _MOST_ALIASES:
                 raise yaml.YAMLError(f"more than {_MOST_ALIASES} aliases")
-        return super().compose_node(parent, index)
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor = getattr(event, "anchor", None)
+        if anchor in self.unfinished:
+            raise yaml.YAMLError(f"{anchor} contains itself")
+        if anchor is None or isinstance(event, yaml.AliasEvent):
+            return super().compose_node(parent, index)
+        self.unfinished.add(anchor)
+        node = super().compose_node(parent, index)
+        self.unfinished.discard(anchor)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError, features
 
 from csml.data.depth import COLOUR, Reading, as_bytes
+from csml.files import require_file
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"})
 """Suffixes of the files that every installation reads."""
@@ -187,6 +188,8 @@ def _eight_bits(band: Image.Image, reading: Reading) -> Image.Image:
 
 
 def _open_image(path: str | Path | BytesIO) -> Image.Image:
+    if not isinstance(path, BytesIO):
+        require_file(path)
     try:
         return Image.open(path)
     except UnidentifiedImageError:
@@ -204,6 +207,7 @@ def _is_tiff(source: Path | BytesIO) -> bool:
     try:
         if isinstance(source, BytesIO):
             return source.getvalue()[:4] in _TIFF
+        require_file(source)
         with source.open("rb") as file:
             return file.read(4) in _TIFF
     except OSError:

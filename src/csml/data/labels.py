@@ -11,7 +11,7 @@ import numpy as np
 from csml.data.concat import ConcatImages
 from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
 from csml.data.open import DataSplits, hold_out
-from csml.data.tables import read_list, read_table
+from csml.data.tables import as_cell, read_list, read_table
 from csml.errors import CsmlError, some
 from csml.files import atomic_write
 
@@ -254,4 +254,4 @@ def write_labels(path: Path, images: Images) -> None:
         writer = csv.writer(file)
         writer.writerow(["path", "label"])
         for id, label in enumerate(images.labels.tolist()):
-            writer.writerow([images.name(id), images.classes[label]])
+            writer.writerow([as_cell(images.name(id)), as_cell(images.classes[label])])

@@ -3,14 +3,19 @@
 import csv
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
+from csml.files import read_file
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 """Suffixes of tables."""
 _JSON = (".jsonl", ".ndjson", ".json")
+_MOST_BYTES = 2**30
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet computes a cell that begins with one of these."""
 _PATH_COLUMNS = ("path", "file", "filename", "image", "name")
 _LABEL_COLUMNS = ("label", "class", "category")
 
@@ -43,9 +48,29 @@ def read_list(path: Path, key: str) -> list[str]:
 def read_text(path: Path, key: str) -> str:
     """A file of any encoding close to UTF-8; the key is that of the setting that named it."""
     try:
-        return path.read_text("utf-8-sig", errors="surrogateescape")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CsmlError(f"{key}: {path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        return read_file(path, _MOST_BYTES).decode("utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        raise CsmlError(f"{key}: {path} cannot be read ({disk_problem(error)})") from error
+
+
+def as_cell(text: str) -> str:
+    """A text for a CSV file that people open in a spreadsheet: an apostrophe keeps it from being computed there."""
+    return f"'{text}" if _is_formula(text.lstrip("'")) else text
+
+
+def without_quote(cell: str) -> str:
+    """The text that `as_cell` has written."""
+    return cell[1:] if cell.startswith("'") and _is_formula(cell.lstrip("'")) else cell
+
+
+def _is_formula(text: str) -> bool:
+    if not text.startswith(_FORMULA):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[tuple[int, str, str]]:
@@ -63,7 +88,7 @@ def _csv_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Itera
     for number, row in enumerate(lines, 1):
         if not any(cell.strip() for cell in row):
             continue
-        cells = [cell.strip() for cell in row]
+        cells = [without_quote(cell.strip()) for cell in row]
         if number == 1:
             lower = [cell.lower() for cell in cells]
             path_column, label_column = _column(lower, _PATH_COLUMNS), _column(lower, _LABEL_COLUMNS)
@@ -88,7 +113,9 @@ def _json_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Iter
         try:
             row = json.loads(line)
             label = row["label"] if "label" in needed else row.get("label")
-            yield number, str(row["path"]), "" if label is None and "label" not in needed else str(label)
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            name, text = str(row["path"]), "" if label is None and "label" not in needed else str(label)
+            os.fsencode(name + text)  # JSON can spell half of a pair of surrogates, which is no text
+            yield number, name, text
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             wanted = '{"path": "a.jpg", "label": "cat"}' if "label" in needed else '{"path": "a.jpg"}'
             raise CsmlError(f"{key}: {path}, line {number}: expected {wanted}, found {line[:60]!r}") from error

@@ -14,7 +14,7 @@ from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images, source_ids, source_of
 from csml.errors import CsmlError
 from csml.evaluation.features import feature_batches
-from csml.files import atomic_write, cache_key
+from csml.files import atomic_write, cache_key, open_matrix
 from csml.models.backbones import Backbone, feature_channels, weights_key
 from csml.progress import watched
 from csml.search.nearest_neighbors import empty_result, merge
@@ -79,12 +79,12 @@ def _make(file: Path, backbone: Backbone, images: Images, config: ImagesConfig, 
     batches = feature_batches(backbone, images, config, fabric, batch_size=_BATCH)
     with atomic_write(file) as temporary:
         # float16 halves the file, and neighbours differ only where similarities agree to three digits.
-        matrix = np.lib.format.open_memmap(temporary, "w+", np.float16, (len(images), feature_channels(backbone)[4]))
+        matrix = open_matrix(temporary, np.float16, (len(images), feature_channels(backbone)[4]))
         for batch in watched(batches, "features", total=-(-len(images) // _BATCH)):
             failures.add(batch.ids[~batch.good].tolist())
             rows = slice(int(batch.ids[0]), int(batch.ids[-1]) + 1)
             matrix[rows] = F.normalize(batch.by_stage[4], dim=1).numpy()  # zeros of unreadable images stay zeros
-        matrix.flush()
+        matrix.flush()  # type: ignore[attr-defined]
     _remove_old(file)
 
 

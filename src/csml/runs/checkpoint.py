@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from csml.errors import CsmlError, reason
+from csml.errors import CsmlError, disk_problem, reason
 from csml.files import atomic_write, checksum
 from csml.runs.directory import checkpoint_file, checkpoint_files
 
@@ -24,8 +24,9 @@ def save_checkpoint(folder: Path, state: dict[str, Any], epoch: int, step: int, 
             digest = checksum(temporary)
         with atomic_write(_checksum_file(path)) as temporary:
             temporary.write_text(digest)
-    except (OSError, RuntimeError) as error:
-        raise CsmlError(f"the checkpoint {path} cannot be written ({error}); the ones before it are kept") from error
+    except OSError as error:
+        kept = "; the ones before it are kept" if checkpoint_files(folder) else "; there is none before it"
+        raise CsmlError(f"the checkpoint {path} cannot be written ({disk_problem(error)}){kept}") from error
     leftovers = folder.glob(".epoch-*")  # of a killed process; this one is the only writer
     for old in [*checkpoint_files(folder)[keep:], *leftovers]:
         old.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ RUN/
   config.yaml                every setting, resolved
   run.json                   verb, versions, commit, machine, data
   log.txt                    what the console showed
+  .lock                      who writes this directory now (`locks.py`)
   metrics.jsonl              one line per epoch
   tensorboard/               the same as event files
   checkpoints/               the newest few, for resuming
@@ -43,6 +44,7 @@ from csml.config import as_settings, names_weights
 from csml.errors import CsmlError
 from csml.files import atomic_write
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
+from csml.runs.locks import LOCK
 
 RESULTS = ("knn", "linear", "supervised", "finetune", "mine", "detect")
 """Names of the result files."""
@@ -266,7 +268,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDirectory:
-    """Create the run directory `out`, or the next free runs/NAME-001.
+    """Create the run directory `out`, or the next free runs/NAME-001; with `overwrite`, one with a run in it will do.
 
     `overwrite` is None where the caller offers neither overwriting nor resuming.
     """
@@ -274,7 +276,8 @@ def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDir
         if out is None:
             return RunDirectory(_next_free(Path("runs"), name))
         run = RunDirectory(Path(out).expanduser())
-        if run.root.exists() and (not run.root.is_dir() or any(run.root.iterdir())):
+        _require_utf8(run.root)
+        if run.root.exists() and (not run.root.is_dir() or _content(run)):
             if not overwrite:
                 ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
                 raise CsmlError(f"out: {run.root} exists; choose another{ways}")
@@ -282,11 +285,22 @@ def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDir
                 raise CsmlError(
                     f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another"
                 )
-            shutil.rmtree(run.root)
         run.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CsmlError(f"out: cannot make {error.filename or out} ({error.strerror})") from error
     return run
+
+
+def clear(run: RunDirectory) -> None:
+    """Delete the files of a run, whose lock the caller holds; the settings last, so that a kill leaves a run."""
+    try:
+        for path in sorted(_content(run), key=lambda path: path == run.config):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    except OSError as error:
+        raise CsmlError(f"out: cannot delete {error.filename} ({error.strerror})") from error
 
 
 def open_run(path: str | Path) -> RunDirectory:
@@ -309,6 +323,19 @@ def log_to(file: Path) -> logging.Handler:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger("csml").addHandler(handler)
     return handler
+
+
+def _require_utf8(root: Path) -> None:
+    """safetensors cannot open files in other folders, so nobody could use the weights."""
+    try:
+        str(root.absolute()).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise CsmlError(f"out: the path {root} is not UTF-8; choose another") from error
+
+
+def _content(run: RunDirectory) -> list[Path]:
+    """All files and folders in it but the lock."""
+    return [path for path in run.root.iterdir() if path.name != LOCK]
 
 
 def _next_free(parent: Path, name: str) -> Path:

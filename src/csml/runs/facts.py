@@ -1,6 +1,5 @@
 """What a run directory says about itself: the verb that made it, versions, commit, machine; and its results."""
 
-import json
 import platform
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from csml.errors import CsmlError
-from csml.files import write_json
+from csml.files import read_object, write_json
 from csml.runs.directory import RESULTS, RunDirectory
 from csml.runs.settings import read_settings
 
@@ -42,8 +41,7 @@ def write_facts(run: RunDirectory, verb: str, extra: dict[str, Any]) -> None:
 def read_facts(root: Path) -> dict[str, Any]:
     """The content of run.json; empty if there is none."""
     path = RunDirectory(root).facts
-    facts: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    return facts
+    return read_object(path) if path.exists() else {}
 
 
 def read_result(run: RunDirectory, name: str) -> dict[str, Any] | None:
@@ -52,10 +50,9 @@ def read_result(run: RunDirectory, name: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        result: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise CsmlError(f"{path} cannot be read ({error}); delete it and judge again") from error
-    return result
+        return read_object(path)
+    except CsmlError as error:
+        raise CsmlError(f"{error}; delete it and judge again") from error
 
 
 def read_results(run: RunDirectory) -> dict[str, dict[str, Any]]:

@@ -1,21 +1,116 @@
-"""Several commands work through one list: each takes the items that no other holds, until all are done."""
+"""Who writes a directory: one lock per directory, held for the life of every verb that writes into it.
+
+The lock is a POSIX record lock on DIRECTORY/.lock. The system releases it when the process dies, on network disks too,
+and forked data workers do not inherit it. The file says who holds it: command, process, machine. Where a disk has no
+locks, that record decides: its holder is dead if no process of that number and start time runs on this machine.
+"""
 
 import contextlib
+import errno
 import fcntl
+import json
 import logging
+import os
+import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from csml.distributed.world import World
+from csml.errors import CsmlError, reason
 
 T = TypeVar("T")
 
 log = logging.getLogger("csml")
 
+LOCK = ".lock"
+_LONGEST = 10_000
+"""Characters of a lock file that are read."""
 _PATIENCE = 2.0
 """Seconds between two attempts to take an item that another command holds."""
+_held: dict[Path, int] = {}
+"""Directories that this process holds, and the thread that does: the system does not tell threads apart."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that writes a directory."""
+
+    command: str
+    process: int
+    machine: str
+    started: str | None
+    """when the process was started, in ticks of the system's clock; None: unknown"""
+    since: str
+    """when it took the lock, for people"""
+
+    @staticmethod
+    def this() -> "Holder":
+        words = [Path(sys.argv[0]).name, *sys.argv[1:2]]
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        return Holder(" ".join(words), os.getpid(), socket.gethostname(), _start_time(os.getpid()), since)
+
+    def may_live(self) -> bool:
+        """False if it is known to be dead: this machine has no such process, or gave its number to another one."""
+        if self.machine != socket.gethostname():
+            return True
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, OverflowError):
+            pass
+        now = _start_time(self.process)
+        return self.started is None or now is None or now == self.started
+
+    def __str__(self) -> str:
+        return f"{self.command}, process {self.process} on {self.machine}, since {self.since}"
+
+
+@contextlib.contextmanager
+def only_writer(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory, which must exist. Raises a CsmlError that says who holds it.
+
+    Where this thread holds the directory, or one around it, already, it is covered: a round of mining, a run of an
+    ablation.
+    """
+    directory = directory.resolve()
+    covered = any(_held.get(place) == threading.get_ident() for place in (directory, *directory.parents))
+    with contextlib.nullcontext(True) if covered else _lock(directory) as mine:
+        if mine is not True:
+            raise CsmlError(
+                f"{directory} is being written by another csml{f' ({mine})' if mine else ''}; wait until it has ended, "
+                "stop it, or choose another directory"
+            )
+        yield
+
+
+@contextlib.contextmanager
+def only_writers(world: World, directory: Path) -> Iterator[None]:
+    """Make a directory and hold its lock, in the first of several processes; all raise what it raises."""
+
+    def taken() -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CsmlError(f"{directory} cannot be made ({error.strerror})") from error
+        held.enter_context(only_writer(directory))
+
+    with contextlib.ExitStack() as held:
+        world.broadcast(taken)
+        yield
+
+
+def require_unused(directory: Path) -> None:
+    """Raise a CsmlError if another process writes into a directory inside this one, such as a linear probe's."""
+    for file in directory.rglob(LOCK):
+        if file.parent != directory:
+            with only_writer(file.parent):
+                pass
 
 
 def unclaimed(work: Sequence[T], place: Callable[[T], Path], world: World, stopped: Callable[[], int]) -> Iterator[T]:
@@ -24,7 +119,7 @@ def unclaimed(work: Sequence[T], place: Callable[[T], Path], world: World, stopp
 
     Args:
         work: the items in the preferred order.
-        place: the path that stands for an item; its lock file lies beside it.
+        place: the directory that stands for an item; it is made.
         world: the processes of this command; all get the same items.
         stopped: called while waiting, with the same result in all processes; a value other than 0 ends the iteration.
     """
@@ -32,8 +127,8 @@ def unclaimed(work: Sequence[T], place: Callable[[T], Path], world: World, stopp
     while left:
         held = []
         for item in left:
-            with _lock(place(item)) if world.is_rank_zero else contextlib.nullcontext(False) as mine:
-                if world.all_reduce_max(int(mine)):
+            with _made_and_locked(place(item)) if world.is_rank_zero else contextlib.nullcontext(None) as mine:
+                if world.all_reduce_max(int(mine is True)):
                     yield item
                 else:
                     held.append(item)
@@ -48,14 +143,81 @@ def unclaimed(work: Sequence[T], place: Callable[[T], Path], world: World, stopp
 
 
 @contextlib.contextmanager
-def _lock(path: Path) -> Iterator[bool]:
-    """Whether this process got the lock, which it holds until the block ends. The system releases the lock of a process
-    that dies, also on a network disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / f".{path.name}.lock").open("a") as file:
+def _made_and_locked(directory: Path) -> "Iterator[bool | Holder | None]":
+    directory.mkdir(parents=True, exist_ok=True)
+    with _lock(directory.resolve()) as mine:
+        yield mine
+
+
+@contextlib.contextmanager
+def _lock(directory: Path) -> "Iterator[bool | Holder | None]":
+    """True if this process got the lock, which it holds until the block ends; else who has it, None if unknown."""
+    if directory in _held:  # the system would grant it again, and closing the file would lose both
+        yield Holder.this()
+        return
+    path = directory / LOCK
+    try:
+        file, granted = _opened(path)
+    except OSError as error:
+        raise CsmlError(f"{directory} cannot be written ({error.strerror or reason(error)})") from error
+    # The file is read through `file`: closing another descriptor of it would release the lock.
+    with file:
+        before = _holder(file)
+        if not granted:
+            yield before
+            return
+        if before is not None and before.machine != socket.gethostname():
+            log.warning("%s: %s has died, or its disk does not share locks with this machine", directory, before)
+        _held[directory] = threading.get_ident()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
+            file.truncate(0)
+            json.dump(asdict(Holder.this()), file)
+            file.flush()
             yield True
+        finally:
+            del _held[directory]
+            with contextlib.suppress(OSError):  # the directory may be gone, or have become read-only
+                path.unlink()
+
+
+def _opened(path: Path) -> tuple[IO[str], bool]:
+    """The lock file, and whether the system has locked it; False: another process has it, or the disk has no locks."""
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return file, False
+            text = "%s has no locks (%s): csml notices other writers of this machine only; never write from two"
+            log.warning(text, path.parent, error.strerror)
+            return file, _is_free(file)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file, True
+        file.close()  # the holder before removed the file after we opened it and before we locked it
+
+
+def _is_free(file: IO[str]) -> bool:
+    before = _holder(file)
+    return before is None or not before.may_live()
+
+
+def _holder(file: IO[str]) -> Holder | None:
+    """Who a lock file names; None if it names nobody."""
+    try:
+        file.seek(0)
+        found = Holder(**json.loads(file.read(_LONGEST)))
+        right = isinstance(found.process, int) and isinstance(found.machine, str)
+        return found if right else None
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _start_time(process: int) -> str | None:
+    """Of a process of this machine, where Linux tells it."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]

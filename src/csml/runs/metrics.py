@@ -4,6 +4,8 @@ import importlib
 import importlib.util
 import json
 import math
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,8 @@ import torch
 from torch import Tensor
 
 from csml.distributed.world import World
+from csml.errors import CsmlError, reason
 from csml.extras import extra
-from csml.files import atomic_write
 from csml.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -70,22 +72,24 @@ def embedding_statistics(keys: Tensor, sample: int = 1024) -> dict[str, float]:
 
 
 class MetricsWriter:
-    """Appends one record per epoch to metrics.jsonl, and to TensorBoard.
+    """Appends one record per epoch to metrics.jsonl, and to TensorBoard. What is written is never rewritten.
 
     Args:
         run: the run directory.
-        resume_epoch: epochs that are complete; records of later epochs are dropped.
+        resume_epoch: epochs that are complete; records of later epochs are cut off.
         tensorboard: whether to write event files; None: if TensorBoard is installed.
     """
 
     def __init__(self, run: RunDirectory, resume_epoch: int, tensorboard: bool | None) -> None:
         self.file = run.metrics
-        _drop_records_after(self.file, resume_epoch)
+        _cut_off_after(self.file, resume_epoch)
         self.board = _board(run.tensorboard, resume_epoch) if _wants_board(tensorboard) else None
 
     def write(self, record: dict[str, Any]) -> None:
         with self.file.open("a") as file:
             file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # before the checkpoint that counts this epoch as complete
         if self.board is not None:
             for name, value in record.items():
                 if name != "epoch" and value is not None:
@@ -98,27 +102,35 @@ class MetricsWriter:
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """All records of a run; a last line that a crash cut off is ignored."""
-    return [record for _, record in _lines(file)]
+    """All records of a run; lines that a crash cut off, or that are no records, are ignored."""
+    return [record for record, _ in _records(file)]
 
 
-def _lines(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The whole lines of a metrics file, each with its record."""
-    found = []
-    for line in file.read_text().splitlines() if file.exists() else []:
+def _records(file: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each record, and the place in the file where its line ends."""
+    place = 0
+    try:
+        content = file.read_bytes() if file.exists() else b""
+    except OSError as error:
+        raise CsmlError(f"{file} cannot be read ({error.strerror or reason(error)})") from error
+    for line in content.splitlines(keepends=True):
+        place += len(line)
         try:
-            found.append((line, json.loads(line)))
-        except json.JSONDecodeError:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
             continue
-    return found
+        if isinstance(record, dict) and isinstance(record.get("epoch"), int):
+            yield record, place
 
 
-def _drop_records_after(file: Path, epoch: int) -> None:
-    """Truncate by replacing the file, so that a kill in between loses nothing."""
-    text = "".join(f"{line}\n" for line, record in _lines(file) if record["epoch"] <= epoch)
-    if not file.exists() or file.read_text() != text:
-        with atomic_write(file) as temporary:
-            temporary.write_text(text)
+def _cut_off_after(file: Path, epoch: int) -> None:
+    """Truncate the file where the records of complete epochs end, which no kill can do by half."""
+    end = max((place for record, place in _records(file) if record["epoch"] <= epoch), default=0)
+    with file.open("ab") as opened:
+        opened.truncate(end)
+        if end and file.read_bytes()[-1:] != b"\n":
+            opened.write(b"\n")
+        os.fsync(opened.fileno())
 
 
 def _wants_board(asked: bool | None) -> bool:

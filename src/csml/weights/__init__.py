@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
@@ -21,16 +21,17 @@ from csml.config import (
     ImagesConfig,
     names_weights,
 )
-from csml.errors import CsmlError, reason, some
+from csml.errors import CsmlError, some
 from csml.files import atomic_write, checksum
 from csml.models import raw_pixels
 from csml.models.backbones import Backbone, build_backbone, image_channels, normalization
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
+from csml.weights.facts import wrong_fact
 from csml.weights.layouts import backbone_tensors, recognise, tensors_named
 from csml.weights.named import PACKAGES, load_named, network_by_name, package_file
-from csml.weights.reading import read_tensors
+from csml.weights.reading import read_tensors, require_content, why_unreadable
 
 
 def save_backbone(path: Path, backbone: Backbone, model: BackboneConfig, images: ImagesConfig) -> None:
@@ -161,11 +162,14 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
     if file.suffix != ".safetensors":
         return {}
     try:
+        require_content(file)
         with safe_open(file, framework="pt") as opened:
-            facts: dict[str, Any] = json.loads((opened.metadata() or {}).get("csml", "{}"))
+            facts = json.loads((opened.metadata() or {}).get("csml", "{}"))
     except Exception as error:
-        raise CsmlError(f"{file} cannot be read as weights ({reason(error)})") from error
-    return facts
+        raise CsmlError(f"{file} cannot be read as weights ({why_unreadable(error)})") from error
+    if problem := wrong_fact(facts):
+        raise CsmlError(f"{file}: its metadata is not of csml, or damaged: {problem}")
+    return cast(dict[str, Any], facts)
 
 
 def weights_digest(path: str | Path) -> str:

@@ -1,5 +1,6 @@
 """Reads tensors from any checkpoint file without executing code that the file contains."""
 
+import errno
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -12,20 +13,38 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
+from csml.files import require_file
+
+_DEEPEST = 20
+"""Dictionaries in dictionaries in which weights are looked for."""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of a .safetensors or torch file by dotted name, including those in nested dictionaries."""
     try:
+        require_content(path)
         loaded = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
     except Exception as error:
-        raise CsmlError(f"{path} cannot be read as weights ({' '.join(str(error).split())[:200]})") from error
+        raise CsmlError(f"{path} cannot be read as weights ({why_unreadable(error)})") from error
     tensors: dict[str, Tensor] = {}
-    _collect(loaded, "", tensors)
+    _collect(loaded, "", tensors, 0)
     if not tensors:
         raise CsmlError(f"{path} holds a {type(loaded).__name__} without weights instead of a dictionary of weights")
     return tensors
+
+
+def require_content(path: Path) -> None:
+    """Raise OSError for what is no regular file, or an empty one, as a full disk or a broken download leaves it."""
+    require_file(path)
+    if not path.stat().st_size:
+        raise OSError(errno.ENODATA, "the file is empty; copy or download it again", str(path))
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why a file cannot be read, in one short line."""
+    text = disk_problem(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+    return " ".join(text.split())[:200]
 
 
 def _unpickled(path: Path) -> Any:
@@ -38,12 +57,12 @@ def _unpickled(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_INERT)
 
 
-def _collect(value: Any, prefix: str, into: dict[str, Tensor]) -> None:
+def _collect(value: Any, prefix: str, into: dict[str, Tensor], depth: int) -> None:
     if isinstance(value, Tensor):
         into[prefix] = value.detach()
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and depth < _DEEPEST:  # a dictionary may contain itself
         for key, item in value.items():
-            _collect(item, f"{prefix}.{key}" if prefix else str(key), into)
+            _collect(item, f"{prefix}.{key}" if prefix else str(key), into, depth + 1)
 
 
 class _Placeholder(dict):  # type: ignore[type-arg]

@@ -1,0 +1,77 @@
+"""Every input that once broke csml, replayed: a traceback, a hang, or memory without end."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from parsers import PARSERS
+from watching import check
+
+_BY_NAME = {parser.name: parser for parser in PARSERS}
+
+
+def _alias_bomb(times: int = 9, depth: int = 12) -> bytes:
+    lines = [b"a0: &a0 [x]"]
+    for level in range(1, depth):
+        lines.append(b"a%d: &a%d [%s]" % (level, level, b", ".join([b"*a%d" % (level - 1)] * times)))
+    return b"\n".join(lines)
+
+
+def _contains_itself() -> bytes:
+    endless: dict[str, object] = {}
+    endless["a"] = endless
+    return pickle.dumps(endless)
+
+
+CORPUS = [
+    ("config", b""),
+    ("config", b"images:\n"),
+    ("config", b"images: [1]\n"),
+    ("config", _alias_bomb()),
+    ("config", b"images: &a {size: *a}\n"),
+    ("config", b"images: &a {<<: *a}\n"),
+    ("config", b"epochs: " + b"9" * 400),
+    ("config", b"epochs: 0x" + b"f" * 6000),
+    ("config", b"optimizer: {lr_per_256: .nan}\n"),
+    ("config", b"[" * 20_000),
+    ("config", b'out: "\\ud800"\n'),
+    ("config", b"\xff\xfe\0a"),
+    ("settings of a run", _alias_bomb()),
+    ("settings of a run", b""),
+    ("ablation", _alias_bomb()),
+    ("ablation", b"base: &a {x: *a}\n"),
+    ("command line", b"--epochs\n" + b"9" * 5000),
+    ("command line", b"--data\n" + b"s,--neighbors.k=5," * 3000),
+    ("command line", b"--data\na\xffb"),
+    ("labels", b"a" * 200_000 + b",b\n"),
+    ("labels", b'"' + b"a" * 300_000),
+    ("labels", b"0.png,\xff\n"),
+    ("labels", b"a\0b,c\n"),
+    ("labels in JSON", b"[" * 200_000),
+    ("labels in JSON", b'{"path": "a", "label": ' + b"9" * 5000 + b"}"),
+    ("labels in JSON", b'{"path": "a", "label": "\\ud800"}'),
+    ("safetensors", b""),
+    ("safetensors", b"\xff" * 8),
+    ("pickle", b""),
+    ("pickle", _contains_itself()),
+    ("pickle", b"\x80\x02]q\x00h\x00a."),
+    ("pickle", b"cos\nsystem\n(S'touch x'\ntR."),
+    ("pickle", b"\x80\x04" + b"(" * 100_000 + b"."),
+    ("checkpoint", b"PK\x03\x04"),
+    ("metrics", b"[1]\n"),
+    ("metrics", b"{}\n\xff\n"),
+    ("metrics", b"[" * 200_000),
+    ("metrics", b'{"epoch": ' + b"9" * 5000 + b"}"),
+    ("run.json", b"[]"),
+    ("run.json", b"{"),
+    ("lock", b'{"process": "x"}'),
+    ("braces", b"{0.." + b"9" * 5000 + b"}"),
+    ("braces", b"{" * 3000),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), CORPUS, ids=[f"{name} {number}" for number, (name, _) in enumerate(CORPUS)]
+)
+def test_what_once_broke_csml_is_one_line_or_works(name: str, content: bytes, tmp_path: Path) -> None:
+    check(_BY_NAME[name].parse, content, tmp_path, _BY_NAME[name].file)
