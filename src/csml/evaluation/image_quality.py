@@ -57,6 +57,20 @@ class Quality:
             "shape": _ascending(-shape, shape >= LONG),
         }
 
+    def in_words(self, kind: str, id: int) -> tuple[str, float]:
+        """What is odd about a picture, and the figure that says so."""
+        width, height = int(self.width[id]), int(self.height[id])
+        match kind:
+            case "unreadable":
+                return self.errors[id], 1.0
+            case "dark":
+                return f"brightness {self.brightness[id]:.2f}", float(self.brightness[id])
+            case "flat":
+                return f"contrast {self.contrast[id]:.3f}", float(self.contrast[id])
+            case "blurred":
+                return f"sharpness {self.sharpness[id]:.3f}", float(self.sharpness[id])
+        return f"{width} × {height} pixels", float(max(width, height) / max(1, min(width, height)))
+
 
 def image_quality(images: Images) -> Quality:
     """Decode every picture once, several at a time, and take its figures."""
