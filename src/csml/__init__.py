@@ -9,6 +9,7 @@ from csml.tiles import avoid_half_offered_tiles
 if TYPE_CHECKING:
     from csml.ablations.ablate import ablate as ablate
     from csml.ablations.tables import tables as tables
+    from csml.api.checking import check as check
     from csml.api.classifying import finetune as finetune
     from csml.api.classifying import supervised as supervised
     from csml.api.detecting import detect as detect
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from csml.api.predicting import predict as predict
     from csml.api.pretraining import pretrain as pretrain
     from csml.api.run import Run as Run
+    from csml.api.selecting import select as select
     from csml.demonstration import demo as demo
     from csml.explorer.explore import explore as explore
     from csml.reporting.report import report as report
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "ablate": "csml.ablations.ablate",
+    "check": "csml.api.checking",
     "demo": "csml.demonstration",
     "detect": "csml.api.detecting",
     "embed": "csml.api.embedding",
@@ -53,6 +56,7 @@ _PUBLIC = {
     "pretrain": "csml.api.pretraining",
     "report": "csml.reporting.report",
     "Run": "csml.api.run",
+    "select": "csml.api.selecting",
     "supervised": "csml.api.classifying",
     "tables": "csml.ablations.tables",
 }

@@ -116,7 +116,7 @@ def test_a_repeated_line_is_told_and_counts_once(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("00.png,cat\n00.png,dog\n", "line 2: 00.png is 'dog' here and 'cat' in line 1"),
-        ("00.png,cat\n01.png,\n", "line 2: the label is empty"),
+        ("00.png,\n01.png,\n", "has no label yet"),
         (",cat\n", "line 1: the path is empty"),
         ("00.png\n", "expected path,label"),
         ("", "names no image"),

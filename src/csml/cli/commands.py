@@ -166,6 +166,24 @@ _ALL = (
         positional=(_JUDGED, Positional("queries", "Image files.", many=True)),
     ),
     Command(
+        "check",
+        "find duplicates, leaks, wrong labels, outliers and broken images",
+        "Look for near-duplicates, test images that repeat training images, labels that look wrong, outliers, and odd "
+        "or unreadable pictures.",
+        settings.CheckConfig,
+        "csml.api.checking",
+        positional=(Positional("source", "A folder of images, or a run, whose network and images are used."),),
+    ),
+    Command(
+        "select",
+        "say which images to label next",
+        "Choose the images whose labels would teach most: a file to fill in. It needs no label to begin with.",
+        settings.SelectConfig,
+        "csml.api.selecting",
+        positional=(_JUDGED, Positional("n", "How many images.")),
+        keywords={"output": "to-label.csv"},
+    ),
+    Command(
         "pack",
         "a folder of images as a few large files, for network disks and object stores",
         "Pack a folder of images into shards with random access. Give the pack, or its address, as --data.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from csml.program import program
 
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from csml.ablations.ablate import AblationResult
+    from csml.api.checking import Checked
     from csml.api.exporting import Exported
     from csml.api.judging import KnnResult, LinearResult
     from csml.api.neighboring import Neighbor
     from csml.api.run import Run
+    from csml.api.selecting import ToLabel
     from csml.demonstration import DemoResult
     from csml.explorer.explore import Explorer
     from csml.runs.interruption import Interrupted
@@ -140,6 +143,23 @@ def ablate(result: "AblationResult") -> int:
     for title, problem in result.failed.items():
         log.error("%s failed: %s", title, problem)
     return 1 if result.failed else 0
+
+
+def check(result: "Checked") -> int:
+    table = Table("problem", "images", "the worst", title=f"{result.images:,} images")
+    for kind, count in result.counts.items():
+        worst = result.of(kind)[0] if count else None
+        seen = "" if worst is None else f"{worst.path}: {worst.detail}{f' ({worst.other})' if worst.other else ''}"
+        table.add_row(kind.replace("_", " "), f"{count:,}", Text(seen))
+    Console().print(table)
+    if result.failed:
+        log.error("failed on %s", ", ".join(result.failed))
+    return 1 if result.failed else 0
+
+
+def select(result: "ToLabel") -> None:
+    for path, reason in zip(result.paths, result.reasons, strict=True):
+        print(f"{path}  {reason}")
 
 
 def demo(result: "DemoResult") -> None:

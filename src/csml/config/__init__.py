@@ -2,7 +2,9 @@
 
 from csml.config.classifiers import ClassifierConfig, FinetuneConfig, MineConfig, SupervisedConfig
 from csml.config.commands import (
+    PROBLEMS,
     AblateConfig,
+    CheckConfig,
     DemoConfig,
     EmbedConfig,
     ExploreConfig,
@@ -12,6 +14,7 @@ from csml.config.commands import (
     PredictConfig,
     ReportConfig,
     SearchingConfig,
+    SelectConfig,
     TablesConfig,
 )
 from csml.config.detection import DetectConfig, DetectorConfig, DetectScheduleConfig, ScenesConfig
@@ -77,6 +80,7 @@ __all__ = [
     "PACKAGED",
     "PIXELS",
     "PRESETS",
+    "PROBLEMS",
     "RANDOM",
     "SECTIONS",
     "SMALL",
@@ -88,6 +92,7 @@ __all__ = [
     "AugmentationConfig",
     "BackboneConfig",
     "ByolConfig",
+    "CheckConfig",
     "CheckpointConfig",
     "ClassifierConfig",
     "ContrastConfig",
@@ -120,6 +125,7 @@ __all__ = [
     "RunConfig",
     "ScenesConfig",
     "SearchingConfig",
+    "SelectConfig",
     "Settings",
     "SimSiamConfig",
     "Sources",

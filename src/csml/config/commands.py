@@ -48,6 +48,51 @@ class NeighborsOfConfig(SearchingConfig):
     weights by name."""
 
 
+PROBLEMS = (
+    "unreadable", "leaks", "duplicates", "wrong_labels", "outliers", "dark", "flat", "blurred", "tiny", "shape",
+)  # fmt: skip
+"""What `csml check` looks for. A leak is a test image that repeats a training image."""
+
+
+@dataclass(frozen=True)
+class CheckConfig(SearchingConfig):
+    """Settings of `csml check`."""
+
+    weights: str | None = None
+    """Network whose features are compared; by default that of the run, or lite0 if images are given."""
+    output: str | None = None
+    """A .csv file of all problems: kind, path, split, label, detail, score, other."""
+    sheet: str | None = None
+    """An image file to draw: the worst of each kind."""
+    fail_on: tuple[str, ...] = ()
+    """Kinds that end the command with exit code 1 if they occur, such as [leaks, unreadable]: unreadable, leaks,
+    duplicates, wrong_labels, outliers, dark, flat, blurred, tiny, shape."""
+    similarity: float = share(0.95)
+    """Cosine of the features from which two images are near-duplicates."""
+    confidence: float = share(0.8)
+    """Probability by which another class must be ahead of the label for the label to look wrong."""
+    far: float = bounded(3.5, above=0, limit=1e6)
+    """Distance to the nearest images, in robust standard deviations above the median, from which an image is an
+    outlier."""
+
+
+@dataclass(frozen=True)
+class SelectConfig(SearchingConfig):
+    """Settings of `csml select`."""
+
+    by: Literal["both", "coverage", "uncertainty"] = "both"
+    """What to label next. coverage: images that stand for many others without a label. uncertainty: images that the
+    classifier is least sure of. both: images that stand for many the classifier is unsure of. Without labels of two
+    classes it is always coverage."""
+    labels: str | None = None
+    """A CSV or JSON-lines file of the labels so far, path and label; by default those that the run learnt from."""
+    output: str | None = None
+    """A .csv file to fill in: the labels so far, then the images to label, with an empty column label. It may be the
+    file of --labels. By default to-label.csv, from Python none."""
+    seed: int = bounded(0, low=0, limit=SEEDS - 1)
+    """Random seed of the sample that is taken of more than 8192 images."""
+
+
 @dataclass(frozen=True)
 class PredictConfig(Settings):
     """Settings of `csml predict`."""

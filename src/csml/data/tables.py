@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from csml.errors import CsmlError, disk_problem
 from csml.files import read_file
+
+log = logging.getLogger("csml")
 
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 """Suffixes of tables."""
@@ -21,14 +24,22 @@ _LABEL_COLUMNS = ("label", "class", "category")
 
 
 def read_table(path: Path) -> list[tuple[int, str, str]]:
-    """Line number, path and label of each row of a CSV file (with or without a header) or of JSON lines."""
+    """Line number, path and label of each row of a CSV file (with or without a header) or of JSON lines.
+
+    A row without a label is an image that is not labelled yet, as in a file of `csml select`; it is left out.
+    """
     rows = _rows(path, "labels", ("path", "label"))
     if not rows:
         raise CsmlError(f"labels: {path} names no image; each line must be path,label")
-    for line, name, label in rows:
-        if not name or not label:
-            raise CsmlError(f"labels: {path}, line {line}: the {'label' if name else 'path'} is empty")
-    return rows
+    for line, name, _ in rows:
+        if not name:
+            raise CsmlError(f"labels: {path}, line {line}: the path is empty")
+    filled = [row for row in rows if row[2]]
+    if not filled:
+        raise CsmlError(f"labels: {path} has no label yet; fill in the column label")
+    if len(filled) < len(rows):
+        log.info("labels: %d of %d rows of %s have no label yet", len(rows) - len(filled), len(rows), path)
+    return filled
 
 
 def read_image_table(path: Path) -> list[tuple[str, str | None]]:

@@ -1,7 +1,7 @@
 """A sheet of anchors and their nearest neighbours; frames mark equal and different labels."""
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from csml.data.images import UNLABELED, Images
 
@@ -41,6 +41,22 @@ def sheet(
             frame = frames[row][column] if frames else _ANCHOR
             draw.rectangle([left, top, left + tile + 2 * _GAP - 1, top + tile + 2 * _GAP - 1], fill=frame)
             drawn.paste(picture.resize((tile, tile), Image.Resampling.LANCZOS), (left + _GAP, top + _GAP))
+    return drawn
+
+
+def titled_sheet(rows: list[tuple[str, list[Image.Image]]], tile: int = 96) -> Image.Image:
+    """Rows of whole pictures, each row below its title."""
+    step, line = tile + _GAP, 22
+    drawn = Image.new(
+        "RGB", (max(len(row) for _, row in rows) * step + _GAP, len(rows) * (step + line) + _GAP), "white"
+    )
+    draw, font = ImageDraw.Draw(drawn), ImageFont.load_default(size=14)
+    for number, (title, pictures) in enumerate(rows):
+        top = number * (step + line) + _GAP
+        draw.text((_GAP, top), title, fill="black", font=font)
+        for column, picture in enumerate(pictures):
+            small = ImageOps.contain(picture, (tile, tile))
+            drawn.paste(small, (_GAP + column * step, top + line))
     return drawn
 
 

@@ -1,0 +1,156 @@
+"""`csml.select`: which images to label next, as a file to fill in."""
+
+import csv
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from csml.api.data import data_setting, open_splits
+from csml.api.run import PathLike, Run, path_of
+from csml.api.session import device_for
+from csml.api.settings import given, using_config
+from csml.config import SelectConfig, names_weights
+from csml.console import show_log
+from csml.data.failures import Failures
+from csml.data.images import Images
+from csml.data.labels import Names
+from csml.data.tables import read_table
+from csml.distributed.launch import require_alone
+from csml.distributed.world import World
+from csml.errors import CsmlError
+from csml.evaluation.features import extract_features
+from csml.evaluation.selection import select_next
+from csml.files import atomic_write
+from csml.runs.directory import directory_of
+from csml.weights import load_backbone, load_classifier
+
+log = logging.getLogger("csml")
+
+
+@dataclass(frozen=True)
+class ToLabel:
+    """Images to label, the most valuable first; lists of equal length."""
+
+    paths: list[str]
+    scores: list[float]
+    """how much each adds, 0 to 1"""
+    reasons: list[str]
+    """why each was chosen, for people"""
+    known: dict[str, str]
+    """labels so far, by path"""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+@show_log()
+def select(
+    weights: "Run | PathLike",
+    n: int | str,
+    *,
+    data: Any = None,
+    config: PathLike | None = None,
+    **settings: Any,
+) -> ToLabel:
+    """Choose the n images whose labels would teach most. No label is needed to begin with.
+
+    Args:
+        weights: a run, its directory, a weight file, or a name such as lite0. The classifier of a run of `finetune`
+            says what is uncertain; otherwise logistic regression on the labels does.
+        n: how many.
+        data: the images to choose from; by default those of the run. Test images are not chosen.
+        config: a YAML file of settings.
+        settings: any setting of `csml select --help`, such as `by`, `labels` and `output`.
+    """
+    data, in_memory = data_setting(data, weights)
+    made = select_config(weights, config=config, **given(data=data), **settings)
+    require_alone("select", made.hardware)
+    count = _count(n)
+    output = None if made.output is None else Path(made.output).expanduser()
+    if output is not None and output.exists() and made.output != made.labels:
+        raise CsmlError(f"output: {output} exists; choose another, or give it as --labels too, to add to it")
+    root = str(path_of(weights))
+    splits = open_splits(World(), made.data, made.images, in_memory)
+    images = splits.train
+    labels, known = _known(images, made.labels, root)
+    features, probabilities = _seen(root, images, made)
+    chosen = select_next(features, labels, count, by=made.by, probabilities=probabilities, seed=made.seed)
+    names = [images.name(id) for id in chosen.ids.tolist()]
+    result = ToLabel(names, chosen.scores.tolist(), list(chosen.reasons), known)
+    if output is not None:
+        _write(output, result)
+    return result
+
+
+def select_config(
+    weights: "Run | PathLike", n: Any = None, *, config: PathLike | None = None, **settings: Any
+) -> SelectConfig:
+    """The settings that `select` would run with, checked; n plays no part."""
+    return using_config(SelectConfig, str(path_of(weights)), settings, config=config)
+
+
+def _count(n: int | str) -> int:
+    try:
+        count = int(n)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise CsmlError(f"n: a number of images from 1 on, not {n}")
+    return count
+
+
+def _known(images: Images, table: str | None, weights: str) -> tuple[torch.Tensor, dict[str, str]]:
+    """Labels so far `(N,)`, −1 where there is none, and by path: of the table, or else what the run learnt from."""
+    labels = np.full(len(images), -1)
+    file = Path(table).expanduser() if table else directory_of(weights).labels
+    if table is None and (names_weights(weights) or not file.exists()):
+        log.info("no labels yet: the images are chosen to span the data")
+        return torch.from_numpy(labels), {}
+    names = Names(images)
+    known: dict[str, str] = {}
+    classes: dict[str, int] = {}
+    for _, name, label in read_table(file):
+        id = names.find(name)
+        if id is None:
+            log.warning("labels: %s is not among the images", name)
+            continue
+        labels[id] = classes.setdefault(label, len(classes))
+        known[images.name(id)] = label
+    log.info("%d labels of %d classes so far, from %s", len(known), len(classes), file)
+    return torch.from_numpy(labels), known
+
+
+def _seen(weights: str, images: Images, config: SelectConfig) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Features `(N, C)`, and the probabilities `(N, K)` of the run's classifier if it has one."""
+    has_classifier = not names_weights(weights) and directory_of(weights).classifier.exists()
+    classifier = load_classifier(weights)[0] if has_classifier else None
+    backbone = load_backbone(weights) if classifier is None else classifier.backbone
+    fabric = device_for(images, config)
+    failures = Failures(images, config.images.max_failed)
+    found = extract_features(backbone.to(fabric.device), images, config.images, fabric, failures=failures)
+    features = found.by_stage[4]
+    if classifier is None:
+        return features, None
+    with torch.no_grad():
+        blocks = [classifier.cpu().scores(block).softmax(dim=1) for block in features.split(65_536)]
+    return features, torch.cat(blocks)
+
+
+def _write(path: Path, result: ToLabel) -> None:
+    """Path, label and reason: the labels so far, then the images to label."""
+    try:
+        with (
+            atomic_write(path) as temporary,
+            temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            writer = csv.writer(file)
+            writer.writerow(["path", "label", "reason"])
+            writer.writerows([name, label, ""] for name, label in result.known.items())
+            writer.writerows([name, "", reason] for name, reason in zip(result.paths, result.reasons, strict=True))
+    except OSError as error:
+        raise CsmlError(f"output: cannot write {path} ({error.strerror})") from error
+    log.info("%d images to label are in %s; fill in the column label and give it as --labels", len(result), path)
