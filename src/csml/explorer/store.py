@@ -82,7 +82,7 @@ class Store:
 
     def labels(self) -> dict[str, str]:
         """Image name → label."""
-        return {name: value for name, value in self._entries("label")}
+        return dict(self._entries("label"))
 
     def tags(self) -> dict[str, list[str]]:
         """Image name → tags in alphabetical order."""
@@ -117,7 +117,8 @@ class Store:
         with self._changing() as connection:
             rows = connection.execute("SELECT name FROM entries WHERE kind = 'tag' AND value = ?", (_bytes(tag),))
             tagged = {_text(name) for (name,) in rows}
-            changes = [(name, None, tag) if on else (name, tag, None) for name in names if (name in tagged) != on]
+            before, after = (None, tag) if on else (tag, None)
+            changes = [(name, before, after) for name in names if (name in tagged) != on]
             return self._act(connection, "tag", changes, about)
 
     def undo(self) -> Action | None:
@@ -184,8 +185,9 @@ class Store:
         if not self.csv_file.exists() or (known is not None and known[0] == _digest(self.csv_file)):
             return
         found = {name: label for _, name, label in read_table(self.csv_file)}
-        gone: dict[str, str | None] = dict.fromkeys(self.labels().keys() - found.keys())
-        self.set_labels(gone | found, f"{len(found):,} labels read from {self.csv_file.name}")
+        labels: dict[str, str | None] = dict.fromkeys(self.labels().keys() - found.keys())
+        labels.update(found)
+        self.set_labels(labels, f"{len(found):,} labels read from {self.csv_file.name}")
 
     def _entries(self, kind: Kind) -> list[tuple[str, str]]:
         with self._connected() as connection:

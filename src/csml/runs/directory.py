@@ -23,7 +23,8 @@ RUN/
   linear/                    run directory of a linear probe
   few-labels/FRACTION/VERB/  run directories of an ablation
   index/KEY/                 search index of `csml neighbors`
-  explore/                   of `csml explore`: index, maps, workbench.sqlite (labels, tags, history), labels.csv, tuned-001/, …
+  explore/                   of `csml explore`: index, maps, labels.csv, workbench.sqlite (labels, tags, history),
+                             tuned-001/, … (run directories of classifiers)
   export/                    the backbone in other libraries' formats
   report.html
 """
