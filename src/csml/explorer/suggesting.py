@@ -8,7 +8,6 @@ from torch import Tensor
 
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.knn import TEMPERATURE, tally
-from csml.evaluation.selection import votes
 from csml.explorer.view import Named
 from csml.search.nearest_neighbors import nearest, top_k
 
@@ -36,8 +35,6 @@ class Suggestions:
     """float32 `(N,)`, in nats; −1 without a suggestion"""
     source: str
     """who says so, for people"""
-    matrix: Tensor | None
-    """`(N, classes)`, where it is kept"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,6 @@ def from_probabilities(classes: tuple[str, ...], matrix: Tensor, source: str) ->
         best.numpy().astype(np.float32),
         entropy(matrix.double()).where(known, float(NOTHING)).numpy().astype(np.float32),
         source,
-        matrix,
     )
 
 
@@ -84,8 +80,9 @@ def by_votes(features: Tensor, codes: Tensor, classes: tuple[str, ...], readable
     matrix = torch.zeros(len(features), len(classes))
     for start in range(0, len(features), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        found = votes(bank, labels, features[rows])  # (b, ≤ classes)
-        matrix[rows, : found.shape[1]] = found * readable[rows, None]
+        found = nearest(features[rows], bank, min(_VOTERS, len(known)))
+        votes = tally(*found, labels, len(classes), TEMPERATURE)  # (b, classes)
+        matrix[rows] = votes / votes.sum(1, keepdim=True) * readable[rows, None]
     return from_probabilities(classes, matrix, source)
 
 

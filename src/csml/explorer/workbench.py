@@ -183,11 +183,8 @@ class Workbench:
 
     def next_to_label(self, n: int, by: By) -> tuple[list[int], list[str]]:
         """Ids of images to label next, and why each."""
-        said, view, suggested = self.said(), self.view, self.suggestions()
-        codes = torch.from_numpy(said.codes.astype(np.int64))
-        matrix = None
-        if suggested is not None and (codes >= 0).any():
-            matrix = suggested.matrix
+        view, codes = self.view, torch.from_numpy(self.said().codes.astype(np.int64))
+        matrix = None if view.named is None or self.prefers_votes else view.named.probabilities
         chosen = select_next(view.index.features, codes, n, by=by, probabilities=matrix)
         return chosen.ids.tolist(), list(chosen.reasons)
 

@@ -66,7 +66,7 @@ function resize() {
 function draw() {
   const began = performance.now();
   if (restyle) { paint(color, look); points.set({ color, look }); restyle = false; element.dataset.points = model.shown; element.dataset.selected = model.chosen; }
-  const zoom = camera.scale / camera.unit, base = model.info.count > 200_000 ? 2 : model.info.count > 20_000 ? 3 : model.info.count > 3000 ? 5 : 8;
+  const zoom = camera.scale / camera.unit, base = model.info.count > 200_000 ? 2 : model.info.count > 20_000 ? 3 : model.info.count > 3000 ? 5 : model.info.count > 500 ? 8 : 11;
   points.draw(camera, Math.min(16, base * zoom ** 0.4), ink());
   drawMarks();
   times.frame = performance.now() - began;
