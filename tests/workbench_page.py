@@ -9,7 +9,7 @@ import csml
 from browser import Visit, browse
 from csml.explorer.explore import Explorer
 
-SECONDS = 120_000
+SECONDS = 60_000
 """Playwright's milliseconds: a busy machine may be slow."""
 
 
@@ -18,11 +18,18 @@ def opened(run: Path, **view: Any) -> Iterator[tuple[Explorer, Visit]]:
     """`csml.explore` of a run, and its page in a browser."""
     explorer = csml.explore(run, port=0, browser=False)
     try:
-        with browse(explorer.address, **view) as visit:
-            visit.page.set_default_timeout(SECONDS)
+        with visiting(explorer, **view) as visit:
             yield explorer, visit
     finally:
         explorer.stop()
+
+
+@contextmanager
+def visiting(explorer: Explorer, **view: Any) -> Iterator[Visit]:
+    """The page in a browser; `view`: width, height, dark."""
+    with browse(explorer.address, **view) as visit:
+        visit.page.set_default_timeout(SECONDS)
+        yield visit
 
 
 def focused(page: Any) -> int:
@@ -69,3 +76,8 @@ def type_label(page: Any, word: str) -> None:
     """As with a keyboard: the first letter moves to the field."""
     page.keyboard.type(word)
     page.keyboard.press("Enter")
+
+
+def unexpected(visit: Visit) -> list[str]:
+    """What went wrong in the page, without the browser's line about an image that cannot be read."""
+    return [problem for problem in visit.problems if "404" not in problem]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from conftest import assert_same, csml
 from runs_to_show import make_flat_run
-from workbench_page import focused, opened, type_label, wait_for_labels
+from workbench_page import focused, opened, type_label, unexpected, wait_for_labels
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,7 @@ def test_from_unlabelled_photos_to_a_classifier(flat: Path, tmp_path: Path) -> N
             assert id not in chosen  # the queue never asks twice
             word = names[id].removesuffix(".png").split("-")[1]
             suggestion = page.evaluate(
-                "id => [...document.querySelectorAll(`.tile[data-id='${id}'] .guess`)].map(x => x.textContent)[0] ?? ''",
-                id,
+                "id => document.querySelector(`.tile[data-id='${id}'] .guess`)?.textContent ?? ''", id
             )
             if word in suggestion:
                 page.keyboard.press("Enter")
@@ -47,7 +46,9 @@ def test_from_unlabelled_photos_to_a_classifier(flat: Path, tmp_path: Path) -> N
         page.click("#train")
         page.wait_for_selector("#job[data-state=done]")
         assert "Learnt from 20 labels" in page.text_content("#job-text")
-        page.wait_for_function("csmlPage.model.state.suggestions.source.startsWith('the classifier of 20 labels')")
+        page.wait_for_function(
+            "() => csmlPage.model.state.suggestions.source.startsWith('the classifier of 20 labels')"
+        )
         after = page.evaluate("[[...csmlPage.model.suggested], [...csmlPage.model.probability]]")
         assert after != before
         page.keyboard.press("Escape")
@@ -60,7 +61,7 @@ def test_from_unlabelled_photos_to_a_classifier(flat: Path, tmp_path: Path) -> N
             rows = list(csv.DictReader(file))
         assert {row["path"]: row["label"] for row in rows} == explorer.labels
         command = page.evaluate("csmlPage.model.info.command")
-        assert visit.problems == []
+        assert unexpected(visit) == []
     assert f"--labels {flat}/run/explore/labels.csv" in command
     words = ["--data", str(flat / "photos"), "--labels", str(saved), "--holdout", "0"]
     done = csml("finetune", str(flat / "run"), *words, "--out", str(tmp_path / "tuned"))
@@ -81,14 +82,14 @@ def download(page: Any, format: str, to: Path) -> Path:
 
 
 def test_training_can_be_cancelled_and_leaves_nothing(flat: Path) -> None:
-    with opened(flat / "run") as (explorer, visit):
+    with opened(flat / "run") as (_, visit):
         page = visit.page
         page.click("#train")
         page.wait_for_selector("#job[data-state=running]")
         page.click("#cancel")
         page.wait_for_selector("#job[data-state=cancelled]")
         assert not (flat / "run/explore/tuned-002").exists()
-        assert visit.problems == []
+        assert unexpected(visit) == []
 
 
 def test_the_next_start_goes_on_with_the_last_classifier(flat: Path) -> None:
