@@ -9,7 +9,7 @@ import csml
 from browser import Visit, browse
 from csml.explorer.explore import Explorer
 
-SECONDS = 60_000
+SECONDS = 300_000
 """Playwright's milliseconds: a busy machine may be slow."""
 
 
@@ -57,6 +57,18 @@ def lasso(page: Any, corners: list[tuple[float, float]], key: str | None = None)
     page.mouse.up()
     if key:
         page.keyboard.up(key)
+
+
+def box(page: Any, corners: list[tuple[float, float]]) -> None:
+    """With the mouse from the first corner to the third."""
+    frame = page.locator("#map").bounding_box()
+    (left, top), (right, bottom) = (
+        (frame["x"] + x * frame["width"], frame["y"] + y * frame["height"]) for x, y in (corners[0], corners[2])
+    )
+    page.mouse.move(left, top)
+    page.mouse.down()
+    page.mouse.move(right, bottom, steps=3)
+    page.mouse.up()
 
 
 ALL = [(0.005, 0.005), (0.995, 0.005), (0.995, 0.995), (0.005, 0.995)]

@@ -11,7 +11,7 @@ import csml
 from browser import Visit
 from csml.explorer.explore import Explorer
 from runs_to_show import NASTY, make_flat_run
-from workbench_page import ALL, focused, lasso, place, selected, type_label, unexpected, visiting, wait_for_labels
+from workbench_page import ALL, box, focused, lasso, place, selected, type_label, unexpected, visiting, wait_for_labels
 
 HALF = [(0.005, 0.005), (0.5, 0.005), (0.5, 0.995), (0.005, 0.995)]
 SCRIPT = "<img src=x onerror=alert(1)>"
@@ -76,7 +76,7 @@ def test_a_selection_is_what_the_lasso_went_round_and_nothing_stays_behind(serve
     assert selected(page) == []
     page.wait_for_selector("#map[data-selected='0']")
     page.click("#mode-box")
-    lasso(page, HALF)
+    box(page, HALF)
     assert set(selected(page)) == part
     type_label(page, "left")
     wait_for_labels(page, len(part))
@@ -91,13 +91,13 @@ def test_labels_show_on_the_map_are_not_overwritten_silently_and_can_be_undone(s
     settled(page)
     assert page.input_value("#by") == "cluster"
     page.click("#mode-box")
-    lasso(page, HALF)
+    box(page, HALF)
     count = len(selected(page))
     type_label(page, "ring")
     wait_for_labels(page, count)
     assert page.input_value("#by") == "label"
     assert page.locator("#legend button", has_text=f"ring {count}").count() == 1
-    lasso(page, ALL)
+    box(page, ALL)
     type_label(page, "donut")
     page.wait_for_selector("#dialog[open]")
     assert f"ring ({count})" in page.text_content("#dialog-text")
