@@ -33,6 +33,22 @@ def make_photos(root: Path) -> Path:
     return root
 
 
+def make_flat_run(root: Path) -> Path:
+    """`run/`, trained for an epoch on `photos/`: 60 drawings of three classes in one folder, without labels.
+
+    The class is in the file name: 00-arrow.png.
+    """
+    photos = root / "photos"
+    photos.mkdir(parents=True)
+    for number in range(60):
+        scene = draw_scene(32, np.array([number % 3]), np.random.default_rng([7, number]))
+        Image.fromarray(scene.image).save(photos / f"{number:02d}-{CLASS_NAMES[number % 3]}.png")
+    words = ["--preset", "demo", *_EVERY, "--epochs", "1", "--neighbors.k", "0", "--monitor.knn_every", "0"]
+    done = csml("pretrain", *words, "--data", str(photos), "--out", str(root / "run"))
+    assert done.returncode == 0, done.stderr
+    return root
+
+
 def make_runs(root: Path) -> Path:
     """`moco-v2/` and `csml/`, judged, and `tuned/`, fine-tuned from the second."""
     data = ["--data", str(make_photos(root / "photos"))]

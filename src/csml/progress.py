@@ -1,7 +1,8 @@
 """Progress bars: in a terminal, in a notebook, or none where nobody watches."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from html import escape
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self, TypeVar
@@ -9,6 +10,10 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 from csml.console import in_terminal, is_rank_zero, notebook_shell
 
 T = TypeVar("T")
+
+Listener = Callable[[str, int, int, str], None]
+"""Told the description of a bar, steps done, steps in all, and the note beside them."""
+_listeners: list[Listener] = []
 
 _SECONDS_BETWEEN_UPDATES = 0.25
 """In a notebook, where every update is a message to the browser."""
@@ -40,6 +45,7 @@ class Progress:
                 self._bar = _NotebookBar(shell, self.description, self.total, self.done)
             elif in_terminal():
                 self._bar = _TerminalBar(self.description, self.total, self.done)
+        self._tell("")
         return self
 
     def advance(self, steps: int = 1, note: str = "") -> None:
@@ -47,12 +53,27 @@ class Progress:
         self.done += steps
         if self._bar is not None:
             self._bar.update(self.done, note)
+        self._tell(note)
+
+    def _tell(self, note: str) -> None:
+        for listener in _listeners:
+            listener(self.description, self.done, self.total, note)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+@contextmanager
+def told_to(listener: Listener) -> Iterator[None]:
+    """Inside this block every progress bar tells the listener how far it is, whether or not anybody sees the bar."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def watched(items: Iterable[T], description: str, total: int) -> Iterator[T]:

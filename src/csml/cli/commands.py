@@ -227,8 +227,8 @@ _ALL = (
     ),
     Command(
         "explore",
-        "a local page over all images: search, filter, label",
-        "Open a local page over all images of a run: map, search by image, filters, labels. Stop it with Ctrl-C.",
+        "a local page over all images: map, search, what to label next, fine-tuning",
+        "Open a local page over all images of a run: map, search, labels, fine-tuning, cleaning. Stop it with Ctrl-C.",
         settings.ExploreConfig,
         "csml.explorer.explore",
         positional=(Positional("run", "A run of csml pretrain, supervised, finetune or mine."),),

@@ -162,6 +162,8 @@ class ExploreConfig(Settings):
     """Port of the page; 0: any free port."""
     browser: bool = True
     """Open the page in a browser."""
+    columns: str | None = None
+    """A CSV file with a header: path, and further columns to colour and filter the images by."""
     seed: int = bounded(0, low=0, limit=SEEDS - 1)
     """Random seed of the map."""
 

@@ -51,8 +51,7 @@ class SearchIndex:
 
 def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric) -> SearchIndex:
     """Open the index in `folder`. Make and save it first if it is missing, or was made of other weights or images."""
-    key = cache_key(weights_key(backbone), content_key(images), config.size, config.eval_crop)
-    file = folder / f"features-{key}.npy"
+    file = index_file(folder, backbone, images, config)
     features = _read(file, len(images))
     if features is None:
         _make(file, backbone, images, config, fabric)
@@ -60,6 +59,12 @@ def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesC
         features = _read(file, len(images))
         assert features is not None
     return SearchIndex(features)
+
+
+def index_file(folder: Path, backbone: Backbone, images: Images, config: ImagesConfig) -> Path:
+    """Where `open_index` keeps the features: the name changes with the weights, the images and their size."""
+    key = cache_key(weights_key(backbone), content_key(images), config.size, config.eval_crop)
+    return folder / f"features-{key}.npy"
 
 
 def _read(file: Path, images: int) -> Tensor | None:

@@ -1,12 +1,13 @@
 """`csml.explore`: serve a page on this machine to look at, search and label all images of a run."""
 
 import logging
+import secrets
 import socket
 import threading
 import time
 import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from csml.api.run import PathLike, Run, path_of
 from csml.api.settings import plain_config
@@ -16,9 +17,15 @@ from csml.errors import CsmlError
 from csml.extras import extra
 from csml.reporting.runs import read_runs
 
+if TYPE_CHECKING:
+    from csml.explorer.training import Training
+    from csml.explorer.workbench import Workbench
+
 log = logging.getLogger("csml")
 
 _HOST = "127.0.0.1"
+_GRACE_SECONDS = 1
+"""For answers that are under way when the page is stopped."""
 
 
 class Explorer:
@@ -27,18 +34,42 @@ class Explorer:
     Args:
         server: a uvicorn server.
         listener: the socket it listens on.
-        labels: the file that labels given on the page go to.
+        workbench: what the page shows.
+        training: what it may have under way.
+        token: the secret in the address.
     """
 
-    def __init__(self, server: Any, listener: socket.socket, labels: Path) -> None:
-        self._server = server
-        self.labels = labels
-        self.address = f"http://{_HOST}:{listener.getsockname()[1]}"
+    def __init__(
+        self, server: Any, listener: socket.socket, workbench: "Workbench", training: "Training", token: str
+    ) -> None:
+        self._server, self._workbench, self._training = server, workbench, training
+        self.address = f"http://{_HOST}:{listener.getsockname()[1]}/?token={token}"
+        """whoever knows it can use the page"""
         self._thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
         return f"<csml.Explorer at {self.address}>"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels given so far: path → label."""
+        return self._workbench.store.labels()
+
+    @property
+    def tags(self) -> dict[str, list[str]]:
+        """The tags given so far: path → tags."""
+        return self._workbench.store.tags()
+
+    @property
+    def selection(self) -> list[str]:
+        """Paths of the images that are selected in the page."""
+        return [self._workbench.names[id] for id in self._workbench.selection]
+
+    @property
+    def labels_file(self) -> Path:
+        """The same labels as a CSV, which `csml.finetune(run, labels=…)` reads; there from the first label on."""
+        return self._workbench.store.csv_file
 
     def wait(self) -> None:
         """Serve until `stop`, or Ctrl-C."""
@@ -49,14 +80,18 @@ class Explorer:
             self.stop()
 
     def stop(self) -> None:
-        """Stop serving."""
+        """Stop serving, and whatever the page has under way."""
         self._server.should_exit = True
+        self._training.cancel()
+        self._workbench.view.drawing.stop()
         self._thread.join(timeout=5)
 
 
 @show_log()
 def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings: Any) -> Explorer:
-    """Serve a page over all images of a run: map, search by image, filters, labels. Only this machine can open it.
+    """Serve a page over all images of a run: map, search, labels, fine-tuning, lists of what does not belong.
+
+    Only this machine can open it, and only with the token in its address.
 
     Args:
         run: a run of `pretrain`, `supervised`, `finetune` or `mine`.
@@ -67,8 +102,8 @@ def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings
     with extra("explore", "csml explore"):
         import uvicorn
 
+        from csml.explorer.opening import open_workbench
         from csml.explorer.server import build_app
-        from csml.explorer.state import explore as open_explored
         from csml.reporting.seen import can_be_seen
 
     name = str(path_of(run))
@@ -76,9 +111,14 @@ def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings
     if len(runs) != 1 or not can_be_seen(runs[0]):
         raise CsmlError(f"{name} has no backbone to explore with; give one run of csml pretrain, finetune or alike")
     listener = _listen(made.port)
-    explored = open_explored(runs[0], made.seed)
-    server = uvicorn.Server(uvicorn.Config(build_app(explored), log_level="warning", server_header=False))
-    explorer = Explorer(server, listener, explored.labels_file)
+    workbench, training = open_workbench(runs[0], made.columns, made.seed)
+    token = secrets.token_urlsafe(24)
+    app = build_app(workbench, training, token)
+    # Without a limit an upload that never ends would keep the server from stopping.
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=_GRACE_SECONDS)
+    )
+    explorer = Explorer(server, listener, workbench, training, token)
     log.info("the page: %s (Ctrl-C stops it)", explorer.address)
     if made.browser:
         threading.Thread(target=webbrowser.open, args=(explorer.address,), daemon=True).start()

@@ -1,5 +1,6 @@
 """A map of images: openTSNE lays out their features in the plane, and k-means groups them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,6 @@ from csml.extras import extra
 from csml.reporting.clusters import spherical_kmeans
 from csml.search import top_k
 
-with extra("report", "a map of images"):
-    from openTSNE import TSNEEmbedding, affinity, initialization
-
 _PERPLEXITY, _COORDINATES = 30, 50
 _EARLY, _LATE = 250, 500
 _START = 1e-4
@@ -21,6 +19,8 @@ _START = 1e-4
 _CLUSTERS = 12
 _FEWEST = 8
 """Number of images from which on t-SNE is used."""
+_SAMPLE = 20_000
+"""Rows that principal directions are found from, and that are converted to float32 at a time."""
 
 
 @dataclass(frozen=True)
@@ -43,38 +43,59 @@ def embed(features: Tensor, k: int = 12, seed: int = 0) -> Map:
     count = len(unit)
     k = min(k, count - 1)
     neighbors = top_k(unit, k)[0].numpy() if k > 0 else np.zeros((count, 0), np.int64)
-    reduced = _principal(unit)  # (N, ≤ 50)
+    *_, (points, settings) = layouts(principal(unit), seed)
+    return Map(points, neighbors, clusters_of(unit, seed), settings)
+
+
+def layouts(reduced: np.ndarray, seed: int, step: int = _LATE) -> Iterator[tuple[np.ndarray, str]]:
+    """Lay out principal coordinates `(N, ≤ 50)`: points `(N, 2)` within [0, 1], better and better, and how they were
+    made, as a sentence. The first two coordinates come first; then t-SNE after every `step` iterations."""
+    count = len(reduced)
+    points = np.zeros((count, 2))
+    points[:, : reduced.shape[1]] = reduced[:, :2]
+    yield _scaled(points), "The first two principal coordinates of L2-normalised features"
+    if count < _FEWEST or float(reduced.std()) < 1e-6:  # too few different images for t-SNE
+        return
+    with extra("report", "a map of images"):
+        from openTSNE import TSNEEmbedding, affinity, initialization
     perplexity = float(min(_PERPLEXITY, max(1, (count - 1) // 3)))
-    if count < _FEWEST or float(reduced.std()) < 1e-6:
-        points = np.zeros((count, 2))
-        points[:, : reduced.shape[1]] = reduced[:, :2]
-        settings = "The first two principal coordinates of L2-normalised features: too few different images for t-SNE"
-    else:
-        near = affinity.PerplexityBasedNN(
-            reduced, perplexity=perplexity, metric="cosine", method="exact" if count < 1000 else "annoy",
-            n_jobs=torch.get_num_threads(), random_state=seed,
-        )  # fmt: skip
-        layout = TSNEEmbedding(
-            initialization.pca(reduced, random_state=seed), near, n_jobs=torch.get_num_threads(), random_state=seed
-        )
-        layout = layout.optimize(_EARLY, exaggeration=12, momentum=0.5)
-        # Exaggerated attraction pulls few or dissimilar images into one point, which the second phase may not separate.
-        layout *= max(1.0, _START / max(float(np.asarray(layout).std()), 1e-200))
-        layout = layout.optimize(_LATE, momentum=0.8)
-        points = np.asarray(layout)
-        settings = (
-            f"t-SNE by openTSNE: {reduced.shape[1]} principal coordinates of L2-normalised features, cosine, "
-            f"perplexity {perplexity:g}, PCA initialisation, {_EARLY} iterations at exaggeration 12 and {_LATE} "
-            f"without, seed {seed}"
-        )
+    near = affinity.PerplexityBasedNN(
+        reduced, perplexity=perplexity, metric="cosine", method="exact" if count < 1000 else "annoy",
+        n_jobs=torch.get_num_threads(), random_state=seed,
+    )  # fmt: skip
+    layout = TSNEEmbedding(
+        initialization.pca(reduced, random_state=seed), near, n_jobs=torch.get_num_threads(), random_state=seed
+    )
+    settings = (
+        f"t-SNE by openTSNE: {reduced.shape[1]} principal coordinates of L2-normalised features, cosine, "
+        f"perplexity {perplexity:g}, PCA initialisation, {_EARLY} iterations at exaggeration 12 and {_LATE} "
+        f"without, seed {seed}"
+    )
+    for done in range(0, _EARLY, step):
+        layout = layout.optimize(min(step, _EARLY - done), exaggeration=12, momentum=0.5)
+        yield _scaled(np.asarray(layout)), settings
+    # Exaggerated attraction pulls few or dissimilar images into one point, which the second phase may not separate.
+    layout *= max(1.0, _START / max(float(np.asarray(layout).std()), 1e-200))
+    for done in range(0, _LATE, step):
+        layout = layout.optimize(min(step, _LATE - done), momentum=0.8)
+        yield _scaled(np.asarray(layout)), settings
+
+
+def clusters_of(unit: Tensor, seed: int) -> np.ndarray:
+    """Groups of unit features `(N, C)`: int64 `(N,)`, at most twelve."""
+    return spherical_kmeans(unit, max(1, min(_CLUSTERS, len(unit) // 5)), seed).numpy()
+
+
+def principal(unit: Tensor) -> np.ndarray:
+    """Unit features `(N, C)`, of any precision, → their first principal coordinates `(N, ≤ 50)` in float32."""
+    sample = unit[:: max(1, len(unit) // _SAMPLE)].float()
+    mean = sample.mean(dim=0)
+    sample = (sample - mean).double()
+    _, directions = torch.linalg.eigh(sample.T @ sample)  # (C, C), the smallest first
+    chosen = directions.flip(1)[:, : min(_COORDINATES, *unit.shape)].float()
+    return torch.cat([(rows.float() - mean) @ chosen for rows in unit.split(_SAMPLE)]).numpy()
+
+
+def _scaled(points: np.ndarray) -> np.ndarray:
     low, high = points.min(axis=0), points.max(axis=0)
-    scaled = (points - low) / np.maximum(high - low, 1e-9)
-    clusters = spherical_kmeans(unit, max(1, min(_CLUSTERS, count // 5)), seed)
-    return Map(scaled.astype(np.float32), neighbors, clusters.numpy(), settings)
-
-
-def _principal(unit: Tensor) -> np.ndarray:
-    centred = unit - unit.mean(dim=0)
-    rank = min(_COORDINATES, *centred.shape)
-    _, _, directions = torch.linalg.svd(centred[:: max(1, len(centred) // 20_000)], full_matrices=False)
-    return (centred @ directions[:rank].T).numpy()
+    return ((points - low) / np.maximum(high - low, 1e-9)).astype(np.float32)

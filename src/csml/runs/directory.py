@@ -24,7 +24,8 @@ RUN/
   linear/                    run directory of a linear probe
   few-labels/FRACTION/VERB/  run directories of an ablation
   index/KEY/                 search index of `csml neighbors`
-  explore/                   index, map and labels of `csml explore`
+  explore/                   of `csml explore`: index, maps, labels.csv, workbench.sqlite (labels, tags, history),
+                             tuned-001/, … (run directories of classifiers)
   export/                    the backbone in other libraries' formats
   report.html
 """
@@ -225,6 +226,25 @@ class RunDirectory:
 
     def explore_map(self, key: str) -> Path:
         return self.root / "explore" / f"map-{key}.npz"
+
+    def explore_cache(self, what: str, key: str) -> Path:
+        """Anything else that takes long to compute of all images, such as probabilities or sharpness."""
+        return self.root / "explore" / f"{what}-{key}.npz"
+
+    @property
+    def explore_state(self) -> Path:
+        """Labels and tags given on the page, and their history."""
+        return self.root / "explore" / "workbench.sqlite"
+
+    def explore_tuned(self, number: int) -> "RunDirectory":
+        """A classifier that was fine-tuned from the page, from 1."""
+        return RunDirectory(self.root / "explore" / f"tuned-{number:03d}")
+
+    def explore_tuned_runs(self) -> list["RunDirectory"]:
+        """The fine-tuned classifiers that are finished, in order."""
+        numbers = (path.name.removeprefix("tuned-") for path in (self.root / "explore").glob("tuned-*"))
+        found = [self.explore_tuned(number) for number in sorted(int(name) for name in numbers if name.isdecimal())]
+        return [run for run in found if run.result("finetune").exists()]
 
     @property
     def explore_labels(self) -> Path:

@@ -1,0 +1,83 @@
+"""Who may use the page: a browser that knows the token, for requests that its own page makes."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs
+
+from csml.extras import extra
+
+with extra("explore", "csml explore"):
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse
+
+_POLICY = (
+    "default-src 'none'; connect-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+    "script-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Refuses whoever lacks the token, and requests that pages of other sites make a browser send.
+
+    The address with ?token=… opens the page and leaves a cookie, which all other requests need.
+
+    Args:
+        app: what it guards.
+        token: the secret.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]], token: str) -> None:
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # the page opens no web sockets
+            return
+        request = Request(scope)
+        refused = self._refused(request)
+        if refused is not None:
+            await PlainTextResponse(refused, 403)(scope, receive, send)
+            return
+        port = (scope.get("server") or ("", 0))[1]
+        cookie = f"{_cookie_name(port)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        more = _HEADERS | ({"Set-Cookie": cookie} if scope["path"] == "/" else {})
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] += [(key.encode().lower(), value.encode()) for key, value in more.items()]
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+    def _refused(self, request: Request) -> str | None:
+        """Why a request is refused; None if it is not."""
+        headers, path = request.headers, request.url.path
+        own = f"http://{headers.get('host', '')}"
+        elsewhere = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        if path == "/" and headers.get("sec-fetch-mode") == "navigate":  # a link to the page
+            elsewhere = False
+        if elsewhere or headers.get("origin", own) != own:
+            return "Only the page of csml explore may send requests."
+        given = parse_qs(request.scope["query_string"].decode("latin-1")).get("token", [""])[0] if path == "/" else ""
+        jar = SimpleCookie()
+        jar.load(headers.get("cookie", "")[:4096])
+        held = jar.get(_cookie_name((request.scope.get("server") or ("", 0))[1]))
+        for secret in (given, held.value if held else ""):
+            if secrets.compare_digest(secret.encode("utf-8", "replace"), self.token.encode()):
+                return None
+        return "Open the address that csml explore has printed, with its token."
+
+
+def _cookie_name(port: int) -> str:
+    """Cookies know no ports, and two pages of csml may be open at once."""
+    return f"csml-{port}"

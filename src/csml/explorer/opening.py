@@ -1,0 +1,37 @@
+"""Opens a run for the page: its images, the network to look at them with, labels, and further columns."""
+
+import logging
+from pathlib import Path
+
+from csml.errors import CsmlError
+from csml.explorer.columns import own_columns, read_columns
+from csml.explorer.store import Store
+from csml.explorer.training import Training, show_tuned
+from csml.explorer.view import open_view
+from csml.explorer.workbench import Workbench
+from csml.reporting.runs import FinishedRun
+from csml.reporting.seen import open_seeing
+
+log = logging.getLogger("csml")
+
+
+def open_workbench(run: FinishedRun, columns: str | None = None, seed: int = 0) -> tuple[Workbench, Training]:
+    """Make or reuse everything that the page shows of a run.
+
+    Args:
+        run: with a backbone.
+        columns: a CSV file of further columns.
+        seed: of the map.
+    """
+    opened = open_seeing(run)
+    images = opened.data.train
+    more = [] if columns is None else read_columns(Path(columns).expanduser(), images)
+    view = open_view(run.files, opened, run.files, seed)
+    store = Store(run.files.explore_state, run.files.explore_labels)
+    workbench = Workbench(run, view, store, own_columns(opened.data, images) + more)
+    if tuned := run.files.explore_tuned_runs():
+        try:
+            show_tuned(workbench, tuned[-1], opened, seed)
+        except CsmlError as error:
+            log.warning("%s cannot be used: %s", tuned[-1].root, error)
+    return workbench, Training(workbench, opened, seed)

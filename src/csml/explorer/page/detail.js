@@ -1,0 +1,44 @@
+// The image in focus: large, with all that is known of it.
+import { badge } from "./coloring.js";
+import { attempt } from "./dialogs.js";
+import { addExample, neighbors } from "./lists.js";
+import { describe, labelOf, model, on, suggestionOf } from "./model.js";
+import { picture } from "./thumbs.js";
+
+const element = document.getElementById("detail");
+
+export function startDetail() { on("focus labels suggestions", () => attempt(draw)); }
+
+async function draw() {
+  const id = model.focus;
+  if (id < 0) { element.replaceChildren("Click an image."); return; }
+  if (element.dataset.id !== String(id)) element.replaceChildren(picture(id), document.createElement("div"));
+  element.dataset.id = id;
+  await describe([id]);
+  if (model.focus !== id) return;
+  const { name, tags } = model.about.get(id), words = document.createElement("div"), label = labelOf(id), guess = suggestionOf(id);
+  words.className = "words";
+  words.append(line(name));
+  if (label !== null) words.append(line("label ", badge(label), label));
+  if (guess !== null) words.append(line("suggested ", badge(guess), `${guess}, ${Math.round(100 * model.probability[id])} % (entropy ${model.entropy[id].toFixed(2)} nats)`));
+  model.info.columns.forEach((column, place) => {
+    const value = model.more[place][id], text = column.names ? column.names[value] : Number.isNaN(value) ? undefined : String(value);
+    if (text !== undefined) words.append(line(`${column.title} ${text}`));
+  });
+  if (tags.length) words.append(line(`tags ${tags.join(", ")}`));
+  const link = Object.assign(document.createElement("a"), { href: `/image/${id}`, target: "_blank", textContent: "whole image" });
+  words.append(line(button("Neighbours", () => neighbors(id), "show-neighbors"), button("+ like this", () => addExample(id, "positive"), "more-like"), button("− unlike this", () => addExample(id, "negative"), "less-like"), link));
+  element.lastChild.replaceWith(words);
+}
+
+function line(...parts) {
+  const element = document.createElement("div");
+  element.append(...parts.flatMap((part) => [part, " "])); // text, never HTML: file names may hold anything
+  return element;
+}
+
+function button(text, click, id) {
+  const element = Object.assign(document.createElement("button"), { type: "button", textContent: text, id });
+  element.addEventListener("click", click);
+  return element;
+}

@@ -1,0 +1,119 @@
+// Giving labels and tags: by name, by number key, by accepting suggestions; nothing is overwritten without a word.
+import { post, send } from "./api.js";
+import { badge } from "./coloring.js";
+import { attempt, question, say } from "./dialogs.js";
+import { labelOf, model, on, refresh, select, suggestionOf, targets } from "./model.js";
+
+const $ = (id) => document.getElementById(id);
+let afterwards = () => {};
+const images = (count) => `${count.toLocaleString()} image${count === 1 ? "" : "s"}`;
+
+// done(ids): called after images were labelled
+export function startLabelling(done) {
+  afterwards = done;
+  $("label-form").addEventListener("submit", (event) => { event.preventDefault(); giveTyped(); });
+  $("accept").addEventListener("click", acceptTargets);
+  $("unlabel").addEventListener("click", () => give(Object.fromEntries(targets().filter((id) => labelOf(id) !== null).map((id) => [id, null])), "replace"));
+  $("give-tag").addEventListener("click", () => tagTargets(true));
+  $("take-tag").addEventListener("click", () => tagTargets(false));
+  $("tag").addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); tagTargets(true); } });
+  $("undo").addEventListener("click", () => turn("undo"));
+  $("redo").addEventListener("click", () => turn("redo"));
+  on("state labels suggestions selection focus", drawBar);
+}
+
+function giveTyped() {
+  const word = $("label").value.trim();
+  if (!word) { say("Write a label first."); return; }
+  if (!targets().length) { say("Select some images first, or click one."); return; }
+  $("label").value = "";
+  giveWord(word);
+}
+
+export function giveWord(word) { return give(Object.fromEntries(targets().map((id) => [id, word]))); }
+
+export function giveNumber(number) {
+  const word = inUse()[number - 1];
+  if (word !== undefined) giveWord(word); else say(`There is no label ${number} yet.`);
+}
+
+export function acceptTargets() {
+  const ids = targets().filter((id) => suggestionOf(id) !== null);
+  if (!ids.length) { say("There is no suggestion here yet: write a label."); $("label").focus(); return; }
+  accept(ids);
+}
+
+export function accept(ids) {
+  const pairs = ids.filter((id) => suggestionOf(id) !== null).map((id) => [id, suggestionOf(id)]);
+  return give(Object.fromEntries(pairs));
+}
+
+// labels: { id: word or null }. One image may be given another label at once, which can be undone; of several it is asked.
+async function give(labels, existing) {
+  const ids = Object.keys(labels).map(Number);
+  if (!ids.length) { say("There is nothing to label."); return; }
+  await attempt(async () => {
+    let how = existing ?? (ids.length === 1 ? "replace" : "ask"), answer = await send("/api/label", { labels, existing: how });
+    if (answer.status === 409) {
+      const { others } = await answer.json(), counts = Object.entries(others), total = counts.reduce((sum, [, count]) => sum + count, 0);
+      const has = total === 1 ? "has" : "have";
+      how = await question(`${images(total)} of ${ids.length.toLocaleString()} already ${has} another label: ${counts.map(([word, count]) => `${word} (${count})`).join(", ")}.`,
+        [["keep", "Label only the others"], ["replace", `Replace ${total === 1 ? "it" : `all ${total}`}`], ["", "Cancel"]]);
+      if (how === null) { say("Nothing was labelled."); return; }
+      answer = await send("/api/label", { labels, existing: how });
+    }
+    if (!answer.ok) throw new Error(await answer.text());
+    const { changed, others } = await answer.json(), replaced = Object.entries(others).map(([word, count]) => `${count} ${word}`).join(", ");
+    const words = [...new Set(Object.values(labels))], word = words.length === 1 ? words[0] : "as suggested";
+    select([], "new");
+    await refresh();
+    say(word === null ? `Label taken from ${images(changed)}.` : `${images(changed)} labelled ${word}${how === "replace" && replaced ? ` (before: ${replaced})` : ""}. Ctrl-Z undoes.`);
+    afterwards(ids);
+  });
+}
+
+export async function tag(ids, word, on = true) {
+  if (!word || !ids.length) { say("Choose images and write a tag first."); return; }
+  await attempt(async () => {
+    await post("/api/tag", { ids, tag: word, on });
+    await refresh();
+    say(`${images(ids.length)} ${on ? "tagged" : "no longer tagged"} ${word}. Ctrl-Z undoes.`);
+  });
+}
+
+function tagTargets(on) { return tag(targets(), $("tag").value.trim(), on); }
+
+export async function turn(which) {
+  await attempt(async () => {
+    const { about } = await post(`/api/${which}`);
+    await refresh();
+    say(about === null ? `There is nothing to ${which}.` : `${which === "undo" ? "Undone" : "Done again"}: ${about}.`);
+  });
+}
+
+export const inUse = () => model.state.words.filter((word) => model.state.counts[word]);
+
+function drawBar() {
+  const { state, info } = model, ids = targets(), words = inUse();
+  $("words").replaceChildren(...words.map((word, place) => {
+    const button = document.createElement("button"), count = state.counts[word];
+    button.type = "button"; button.append(place < 9 ? `${place + 1} ` : "", badge(word), `${word} ${count}`);
+    if (count < info.thin) { button.classList.add("few"); button.title = `Only ${count} so far`; }
+    button.addEventListener("click", () => giveWord(word));
+    return button;
+  }));
+  for (const [id, list] of [["known", [...new Set([...state.words, ...(state.suggestions?.classes ?? [])])]], ["tags", Object.keys(state.tags)]]) {
+    if ($(id).childElementCount !== list.length) $(id).replaceChildren(...list.map((word) => Object.assign(document.createElement("option"), { value: word })));
+  }
+  const guess = ids.length === 1 ? suggestionOf(ids[0]) : null;
+  $("accept").disabled = !ids.some((id) => suggestionOf(id) !== null);
+  $("accept").textContent = guess === null ? "Accept" : `Accept ${guess}`;
+  $("unlabel").disabled = !ids.some((id) => labelOf(id) !== null);
+  $("target").textContent = ids.length === 0 ? "Click an image, or select some." : ids.length === 1 ? "This is for the image above." : `This is for all ${ids.length.toLocaleString()} selected images.`;
+  const done = Object.values(state.counts).reduce((sum, count) => sum + count, 0), thin = words.filter((word) => state.counts[word] < info.thin);
+  $("labelled").textContent = done.toLocaleString();
+  $("share").value = done / info.count; $("share").title = `${((100 * done) / info.count).toFixed(1)} % of the images have a label`;
+  $("estimate").textContent = state.estimate ? `right by neighbours: ${Math.round(100 * state.estimate.accuracy)} % ± ${Math.round(100 * state.estimate.error)}` : "accuracy: needs two labels of two classes";
+  $("thin").textContent = thin.length ? `few labels: ${thin.slice(0, 4).map((word) => `${word} ${state.counts[word]}`).join(", ")}${thin.length > 4 ? " …" : ""}` : "";
+  for (const which of ["undo", "redo"]) { $(which).disabled = state[which] === null; $(which).title = state[which] === null ? "" : `${state[which]} (Ctrl-${which === "undo" ? "" : "Shift-"}Z)`; }
+}

@@ -1,0 +1,185 @@
+// The lists beside the map: what to label next, the selection, neighbours, search hits, what may not belong in the data.
+import { get, getArray, post, upload } from "./api.js";
+import { attempt, say } from "./dialogs.js";
+import { go, listed, position, setSize, show } from "./gallery.js";
+import { accept, tag } from "./labelling.js";
+import { describe, labelOf, model, on, select, selection, suggestionOf } from "./model.js";
+
+const $ = (id) => document.getElementById(id);
+const QUEUE = 12, PATIENCE = 700;
+const TABS = { queue: "Label next", selection: "Selection", neighbors: "Neighbours", search: "Search", clean: "Clean" };
+const CLEAN = { duplicates: "near-duplicates", outliers: "outliers", wrong: "likely wrong labels", dark: "dark", flat: "showing nothing", blurred: "blurred", tiny: "tiny", shape: "oddly shaped", unreadable: "unreadable" };
+const TAGS = { duplicates: "duplicate", outliers: "outlier", wrong: "wrong label" };
+let tab = "queue", found = { ids: [], notes: null, similarities: null }, asked = 0;
+const like = { positive: [], negative: [], uploads: [] }; // of the search by examples
+
+export function startLists() {
+  $("tabs").replaceChildren(...Object.entries(TABS).map(([name, title]) => {
+    const button = document.createElement("button");
+    button.type = "button"; button.id = `tab-${name}`; button.textContent = title; button.setAttribute("role", "tab");
+    button.addEventListener("click", () => open(name));
+    return button;
+  }));
+  $("sort").addEventListener("change", () => attempt(sorted));
+  $("size").addEventListener("input", () => setSize(Number($("size").value)));
+  $("select-list").addEventListener("click", () => select(listed(), "add"));
+  $("clear").addEventListener("click", () => select([], "new"));
+  $("remove").addEventListener("click", remove);
+  $("accept-all").addEventListener("click", () => accept(listed().filter((id) => labelOf(id) === null)));
+  on("selection", () => { if (tab === "selection") list(selection(), null, null, -1); marked(); });
+  document.addEventListener("lassoed", () => open("selection"));
+  marked();
+}
+
+function marked() {
+  for (const name of Object.keys(TABS)) $(`tab-${name}`).setAttribute("aria-selected", name === tab);
+  $("tab-selection").textContent = `Selection ${model.chosen.toLocaleString()}`;
+}
+
+export async function open(name) {
+  tab = name;
+  marked();
+  $("list-tools").replaceChildren(...tools());
+  if (name === "selection") list(selection(), null, null, -1);
+  else await attempt({ queue: refillQueue, neighbors: () => neighbors(model.focus), search: () => byExamples(), clean }[name]);
+}
+
+export const isOpen = (name) => tab === name;
+
+async function list(ids, notes, similarities, start = 0) {
+  found = { ids, notes, similarities };
+  $("list-title").textContent = ids.length === 1 ? "1 image" : `${ids.length.toLocaleString()} images`;
+  await sorted(start);
+}
+
+async function sorted(start = 0) {
+  const by = $("sort").value, order = found.ids.map((_, place) => place);
+  let value = null;
+  if (by === "uncertainty" && model.entropy) value = (place) => -model.entropy[found.ids[place]];
+  if (by === "similarity" && found.similarities) value = (place) => -found.similarities[place];
+  if (by === "density") {
+    model.density ??= await getArray("/api/column/density", Float32Array);
+    if (!model.density) { say("The density is being computed …"); setTimeout(() => { if ($("sort").value === "density") attempt(sorted); }, PATIENCE); }
+    else value = (place) => -model.density[found.ids[place]];
+  }
+  if (value) order.sort((a, b) => value(a) - value(b));
+  show(order.map((place) => found.ids[place]), found.notes ? order.map((place) => found.notes[place]) : null, start);
+}
+
+function remove() {
+  const gone = new Set(model.chosen && model.selected[model.focus] ? selection() : [model.focus]), at = position();
+  if (tab === "selection") { select([...gone], "subtract"); return; }
+  const kept = found.ids.map((_, place) => place).filter((place) => !gone.has(found.ids[place])), pickFrom = (values) => values && kept.map((place) => values[place]);
+  list(pickFrom(found.ids), pickFrom(found.notes), pickFrom(found.similarities), at);
+}
+export { remove };
+
+// The queue: labelled images stay in view until all are done, then the next ones are fetched.
+export async function refillQueue() {
+  const mine = ++asked;
+  $("list-title").textContent = "choosing …";
+  const { ids, notes } = await get(`/api/queue?n=${QUEUE}&by=${$("queue-by")?.value ?? "both"}`);
+  if (tab === "queue" && mine === asked) await list(ids, notes, null);
+}
+
+export async function afterLabelling() {
+  if (tab !== "queue") return;
+  const ids = listed(), next = ids.findIndex((id, place) => place >= position() && labelOf(id) === null), any = ids.findIndex((id) => labelOf(id) === null);
+  if (next >= 0) go(next); else if (any >= 0) go(any); else await attempt(refillQueue);
+}
+
+export async function neighbors(id) {
+  if (tab !== "neighbors") { tab = "neighbors"; marked(); $("list-tools").replaceChildren(...tools()); }
+  if (id < 0) { list([], null, null); say("Click an image to see its neighbours."); return; }
+  await attempt(async () => {
+    const { ids, similarities } = await post("/api/similar", { positive: [id] });
+    if (tab !== "neighbors") return;
+    await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities, -1);
+    await describe([id]);
+    $("list-title").textContent = `nearest to ${model.about.get(id).name}`;
+  });
+}
+
+export function addExample(id, kind) {
+  for (const list of [like.positive, like.negative]) if (list.includes(id)) list.splice(list.indexOf(id), 1);
+  like[kind].push(id);
+  open("search");
+}
+
+async function byExamples() {
+  const some = like.positive.length + like.uploads.length;
+  if (!some) { list([], null, null); say("Drop a picture anywhere, write part of a file name, or mark images as examples."); return; }
+  await attempt(async () => {
+    const { ids, similarities } = await post("/api/similar", like);
+    await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities);
+  });
+}
+
+export async function bySearchedPicture(file) {
+  say(`Searching images similar to ${file.name} …`);
+  await attempt(async () => {
+    const answer = await upload("/api/search", file);
+    like.positive.length = like.negative.length = 0; like.uploads = [answer.upload];
+    tab = "search"; marked(); $("list-tools").replaceChildren(...tools());
+    await list(answer.ids, answer.similarities.map((value) => `similarity ${value.toFixed(3)}`), answer.similarities);
+    say(`The images most like ${file.name}.`);
+  });
+}
+
+async function byName(text) {
+  await attempt(async () => {
+    const { ids } = await get(`/api/find?text=${encodeURIComponent(text)}`);
+    await list(ids, null, null);
+    say(ids.length ? `${ids.length.toLocaleString()} names contain ${text}.` : `No name contains ${text}.`);
+  });
+}
+
+async function clean() {
+  const kind = $("clean-kind").value, mine = ++asked;
+  const wait = async () => {
+    const answer = await get(`/api/clean/${kind}?similarity=${$("alike")?.value ?? 0.95}`);
+    if (tab !== "clean" || mine !== asked) return;
+    if (answer.problem) throw new Error(answer.problem);
+    if (!answer.found) { $("list-title").textContent = `looking … ${Math.round(100 * answer.done)} %`; setTimeout(() => attempt(wait), PATIENCE); return; }
+    const { ids, notes, extra, suggested } = answer.found;
+    await list(ids, notes, null, ids.length ? 0 : -1);
+    $("tag-found").onclick = () => tag(kind === "duplicates" ? extra : listed(), TAGS[kind] ?? kind);
+    $("tag-found").textContent = kind === "duplicates" ? `Tag the ${extra.length} extra ones duplicate` : `Tag all ${TAGS[kind] ?? kind}`;
+    $("tag-found").disabled = !ids.length;
+    $("clean-note").textContent = Object.keys(suggested).length ? "The note says which label fits better." : "";
+  };
+  await wait();
+}
+
+function field(tagName, properties, ...children) {
+  const element = Object.assign(document.createElement(tagName), properties);
+  element.append(...children);
+  return element;
+}
+
+// The controls of a tab.
+function tools() {
+  if (tab === "queue") {
+    const by = field("select", { id: "queue-by", onchange: () => attempt(refillQueue) }, ...[["both", "coverage and uncertainty"], ["coverage", "coverage"], ["uncertainty", "uncertainty"]].map(([value, text]) => new Option(text, value)));
+    const votes = field("button", { type: "button", id: "votes", onclick: async () => { await post("/api/suggest", { votes: !model.state.suggestions?.votes }); await refillQueue(); } }, "Suggest by votes / classifier");
+    votes.hidden = !model.state.suggestions?.classifier;
+    return [field("label", {}, "By ", by), field("button", { type: "button", id: "refill", onclick: () => attempt(refillQueue) }, "Choose anew"), votes, field("span", { className: "quiet", id: "source" }, model.state.suggestions ? `Suggested by ${model.state.suggestions.source}.` : "")];
+  }
+  if (tab === "search") {
+    const text = field("input", { id: "find", maxLength: 500, placeholder: "part of a file name" });
+    const form = field("form", { id: "find-form", onsubmit: (event) => { event.preventDefault(); if (text.value.trim()) byName(text.value.trim()); } }, text, field("button", {}, "Find"));
+    const file = field("input", { type: "file", accept: "image/*", id: "file", onchange: () => { if (file.files.length) bySearchedPicture(file.files[0]); } });
+    const words = `${like.positive.length + like.uploads.length} like, ${like.negative.length} unlike`;
+    return [form, field("label", {}, "or a picture ", file), field("span", { className: "quiet" }, words), field("button", { type: "button", onclick: () => { like.positive = []; like.negative = []; like.uploads = []; open("search"); } }, "Forget examples")];
+  }
+  if (tab === "clean") {
+    const before = $("clean-kind")?.value ?? "duplicates";
+    const kind = field("select", { id: "clean-kind", onchange: () => open("clean") }, ...Object.entries(CLEAN).map(([value, title]) => new Option(title, value)));
+    kind.value = before;
+    const alike = field("input", { type: "range", id: "alike", min: 0.8, max: 1, step: 0.005, value: $("alike")?.value ?? 0.95, title: "Least similarity of near-duplicates", onchange: () => attempt(clean) });
+    return [field("label", {}, "Show ", kind), ...(before === "duplicates" ? [field("label", {}, "alike from ", alike)] : []), field("button", { type: "button", id: "tag-found", disabled: true }, "Tag all"), field("span", { className: "quiet", id: "clean-note" })];
+  }
+  return [];
+}
+
+on("suggestions", () => { if (tab === "queue" && $("source")) { $("source").textContent = model.state.suggestions ? `Suggested by ${model.state.suggestions.source}.` : ""; $("votes").hidden = !model.state.suggestions?.classifier; } });

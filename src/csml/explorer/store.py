@@ -1,0 +1,248 @@
+"""Labels and tags given on the page, in one SQLite file: every change is a transaction that can be undone."""
+
+import csv
+import getpass
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from csml.data.tables import read_table
+from csml.errors import CsmlError, reason
+from csml.files import atomic_write
+
+Kind = Literal["label", "tag"]
+
+_PATIENCE_SECONDS = 10.0
+"""How long a writer waits for another one."""
+_ABOUT_LIMIT = 500
+_TABLES = """
+CREATE TABLE IF NOT EXISTS entries (
+    kind TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, name, value)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS actions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, who TEXT NOT NULL, about TEXT NOT NULL,
+    undone INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS changes (
+    action INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, before TEXT, after TEXT);
+CREATE INDEX IF NOT EXISTS changes_of_action ON changes (action);
+CREATE TABLE IF NOT EXISTS words (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE (kind, value));
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO facts VALUES ('version', '0');
+"""
+# entries: what holds now. An image has at most one label and any number of tags; the name is its path in the data.
+# changes: `before` and `after` are labels, or the tag that was taken away or given; NULL stands for none.
+# words: every label and tag ever used, in the order of first use, which gives each its key and its colour.
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that somebody did."""
+
+    id: int
+    at: str
+    """ISO time in UTC"""
+    who: str
+    about: str
+    undone: bool
+
+
+class Store:
+    """The file, and the CSV that is kept equal to its labels.
+
+    Every call opens the file anew, so threads, tabs and processes may use it at once. Names with bytes that are not
+    UTF-8 are kept (surrogateescape).
+
+    Args:
+        file: the SQLite file; made if it is missing.
+        csv_file: path and label of each labelled image, as `csml finetune --labels` reads it. Rows that somebody
+            changed by hand are taken over when the store is opened.
+    """
+
+    def __init__(self, file: Path, csv_file: Path) -> None:
+        self.file, self.csv_file = file, csv_file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._connected() as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(_TABLES)
+        except sqlite3.Error as error:
+            raise CsmlError(f"{file} cannot be used ({reason(error)}); move it away to begin without labels") from error
+        self._take_over_csv()
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change, whoever makes it."""
+        with self._connected() as connection:
+            return _version(connection)
+
+    def labels(self) -> dict[str, str]:
+        """Image name → label."""
+        return dict(self._entries("label"))
+
+    def tags(self) -> dict[str, list[str]]:
+        """Image name → tags in alphabetical order."""
+        found: dict[str, list[str]] = {}
+        for name, value in self._entries("tag"):
+            found.setdefault(name, []).append(value)
+        return {name: sorted(values) for name, values in found.items()}
+
+    def words(self, kind: Kind) -> list[str]:
+        """Every label, or tag, that was ever used, the first one first."""
+        with self._connected() as connection:
+            rows = connection.execute("SELECT value FROM words WHERE kind = ? ORDER BY id", (kind,))
+            return [_text(value) for (value,) in rows]
+
+    def history(self, most: int = 50) -> list[Action]:
+        """What was done, the latest first."""
+        with self._connected() as connection:
+            rows = connection.execute(
+                "SELECT id, at, who, about, undone FROM actions ORDER BY id DESC LIMIT ?", (most,)
+            ).fetchall()
+        return [Action(id, at, _text(who), _text(about), bool(undone)) for id, at, who, about, undone in rows]
+
+    def set_labels(self, labels: dict[str, str | None], about: str) -> int | None:
+        """Give each image its label, or take it away (None); the action's id, or None if nothing changes."""
+        with self._changing() as connection:
+            before = _current(connection, "label")
+            changes = [(name, before.get(name), label) for name, label in labels.items() if before.get(name) != label]
+            return self._act(connection, "label", changes, about)
+
+    def set_tag(self, names: Iterable[str], tag: str, on: bool, about: str) -> int | None:
+        """Tag images, or take the tag away; the action's id, or None if nothing changes."""
+        with self._changing() as connection:
+            rows = connection.execute("SELECT name FROM entries WHERE kind = 'tag' AND value = ?", (_bytes(tag),))
+            tagged = {_text(name) for (name,) in rows}
+            before, after = (None, tag) if on else (tag, None)
+            changes = [(name, before, after) for name in names if (name in tagged) != on]
+            return self._act(connection, "tag", changes, about)
+
+    def undo(self) -> Action | None:
+        """Take back the latest action that holds; None if there is none."""
+        return self._turn("SELECT max(id) FROM actions WHERE NOT undone", undone=True)
+
+    def redo(self) -> Action | None:
+        """Do again what was undone last, unless something else was done since."""
+        latest = "SELECT coalesce(max(id), 0) FROM actions WHERE NOT undone"
+        return self._turn(f"SELECT min(id) FROM actions WHERE undone AND id > ({latest})", undone=False)
+
+    def _turn(self, which: str, undone: bool) -> Action | None:
+        with self._changing() as connection:
+            (id,) = connection.execute(which).fetchone()
+            if id is None:
+                return None
+            rows = connection.execute("SELECT kind, name, before, after FROM changes WHERE action = ?", (id,))
+            for kind, name, before, after in rows.fetchall():
+                old, new = (after, before) if undone else (before, after)
+                _put(connection, kind, name, old, new)
+            connection.execute("UPDATE actions SET undone = ? WHERE id = ?", (undone, id))
+            self._finish(connection)
+            row = connection.execute("SELECT id, at, who, about FROM actions WHERE id = ?", (id,)).fetchone()
+        return Action(row[0], row[1], _text(row[2]), _text(row[3]), undone)
+
+    def _act(
+        self, connection: sqlite3.Connection, kind: Kind, changes: list[tuple[str, str | None, str | None]], about: str
+    ) -> int | None:
+        if not changes:
+            return None
+        now, who = datetime.now(UTC).isoformat(timespec="seconds"), _user()
+        cursor = connection.execute(
+            "INSERT INTO actions (at, who, about) VALUES (?, ?, ?)", (now, _bytes(who), _bytes(about[:_ABOUT_LIMIT]))
+        )
+        for name, before, after in changes:
+            old, new = (None if value is None else _bytes(value) for value in (before, after))
+            _put(connection, kind, _bytes(name), old, new)
+            connection.execute(
+                "INSERT INTO changes VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, kind, _bytes(name), old, new)
+            )
+        for value in dict.fromkeys(after for _, _, after in changes if after is not None):
+            connection.execute("INSERT OR IGNORE INTO words (kind, value) VALUES (?, ?)", (kind, _bytes(value)))
+        self._finish(connection)
+        return cursor.lastrowid
+
+    def _finish(self, connection: sqlite3.Connection) -> None:
+        """The end of every change: a new version, and the CSV, which no other writer touches until the commit."""
+        connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'version'")
+        rows = _current(connection, "label")
+        if rows:
+            with (
+                atomic_write(self.csv_file) as temporary,
+                temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+            ):
+                csv.writer(file).writerows([("path", "label"), *rows.items()])
+        else:
+            self.csv_file.unlink(missing_ok=True)
+        connection.execute("INSERT OR REPLACE INTO facts VALUES ('csv', ?)", (_digest(self.csv_file),))
+
+    def _take_over_csv(self) -> None:
+        """Labels of an earlier version of csml, or edited by hand, or of a change that a crash cut off."""
+        with self._connected() as connection:
+            known = connection.execute("SELECT value FROM facts WHERE key = 'csv'").fetchone()
+        if not self.csv_file.exists() or (known is not None and known[0] == _digest(self.csv_file)):
+            return
+        found = {name: label for _, name, label in read_table(self.csv_file)}
+        labels: dict[str, str | None] = dict.fromkeys(self.labels().keys() - found.keys())
+        labels.update(found)
+        self.set_labels(labels, f"{len(found):,} labels read from {self.csv_file.name}")
+
+    def _entries(self, kind: Kind) -> list[tuple[str, str]]:
+        with self._connected() as connection:
+            rows = connection.execute("SELECT name, value FROM entries WHERE kind = ?", (kind,)).fetchall()
+        return [(_text(name), _text(value)) for name, value in rows]
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.file, timeout=_PATIENCE_SECONDS, isolation_level=None)) as connection:
+            yield connection
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that no other writer comes between."""
+        with self._connected() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT value FROM facts WHERE key = 'version'").fetchone()[0])
+
+
+def _current(connection: sqlite3.Connection, kind: Kind) -> dict[str, str]:
+    rows = connection.execute("SELECT name, value FROM entries WHERE kind = ? ORDER BY name", (kind,))
+    return {_text(name): _text(value) for name, value in rows}
+
+
+def _put(connection: sqlite3.Connection, kind: str, name: bytes, old: bytes | None, new: bytes | None) -> None:
+    if old is not None:
+        connection.execute("DELETE FROM entries WHERE kind = ? AND name = ? AND value = ?", (kind, name, old))
+    if new is not None:
+        connection.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (kind, name, new))
+
+
+def _bytes(text: str) -> bytes:
+    """SQLite's text is strict UTF-8, file names are not; so names and values are stored as bytes."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(stored: bytes | str) -> str:
+    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else stored
+
+
+def _digest(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=10).hexdigest() if file.exists() else ""
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without a name for its user
+        return "unknown"

@@ -1,0 +1,155 @@
+"""Fine-tuning from the page: one worker process at a time, its progress, and what becomes of its result."""
+
+import json
+import logging
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from csml.errors import CsmlError
+from csml.explorer.view import open_view, with_network_of
+from csml.explorer.workbench import Workbench
+from csml.files import read_json
+from csml.program import program
+from csml.reporting.seen import Opened
+from csml.runs.directory import RunDirectory
+
+log = logging.getLogger("csml")
+
+HOLDOUT = 0.0
+"""Every label is learnt from; cross-validation says how good the classifier is."""
+_KEPT = 3
+"""Fine-tuned classifiers that are kept."""
+_LINES = 8
+_GRACE_SECONDS = 5.0
+
+State = Literal["none", "running", "opening", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """How far the last fine-tuning is."""
+
+    number: int = 0
+    state: State = "none"
+    what: str = ""
+    """what is under way"""
+    done: int = 0
+    total: int = 0
+    lines: tuple[str, ...] = ()
+    """the last lines of the log"""
+    result: str = ""
+    """when it is done: which way to learn was chosen, and how good it is; when it failed: why"""
+
+
+class Training:
+    """Fine-tunes on request and puts the new network on the workbench.
+
+    Args:
+        workbench: the labels to learn from, and where the result is shown.
+        opened: the images and the network of the run that is explored.
+        seed: of the map.
+    """
+
+    def __init__(self, workbench: Workbench, opened: Opened, seed: int) -> None:
+        self._workbench, self._opened, self._seed = workbench, opened, seed
+        self.home = workbench.run.files
+        self.data = str(workbench.run.settings["data"])
+        self.job = Job()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
+
+    def command(self) -> str:
+        """The command that does the same."""
+        words = [str(self.home.root), "--data", self.data, "--labels", str(self.home.explore_labels)]
+        return f"{program()} finetune {shlex.join(words)} --holdout {HOLDOUT:g}"
+
+    def start(self) -> None:
+        """Start a worker; raises CsmlError if one is at work or the labels do not suffice."""
+        with self._lock:
+            if self.job.state in ("running", "opening"):
+                raise CsmlError("fine-tuning is under way")
+            if len(self._workbench.said().counts()) < 2:
+                raise CsmlError("a classifier needs labels of at least two classes")
+            number = 1 + max((int(run.root.name[-3:]) for run in self.home.explore_tuned_runs()), default=0)
+            tuned = self.home.explore_tuned(number)
+            shutil.rmtree(tuned.root, ignore_errors=True)  # of a worker that was cut off
+            self.job = Job(self.job.number + 1, "running", "starting")
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "csml.explorer.worker"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8",
+            )  # fmt: skip
+            self._thread = threading.Thread(target=self._watch, args=(self._process, tuned), daemon=True)
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """End the worker; what it has made is deleted."""
+        with self._lock:
+            if self._process is None or self.job.state != "running":
+                return
+            self._change(state="cancelled", what="")
+            process, thread = self._process, self._thread
+        process.terminate()
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        if thread is not None:
+            thread.join(_GRACE_SECONDS)
+
+    def _watch(self, process: "subprocess.Popen[str]", tuned: RunDirectory) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        order = {"run": str(self.home.root), "data": self.data, "labels": str(self.home.explore_labels)}
+        problem, finished = "the worker ended early", False
+        try:
+            process.stdin.write(json.dumps({**order, "out": str(tuned.root), "holdout": HOLDOUT}) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                said: dict[str, Any] = json.loads(line)
+                if said["kind"] == "progress":
+                    self._change(what=said["what"], done=said["done"], total=said["total"])
+                elif said["kind"] == "log":
+                    self._change(lines=(*self.job.lines, said["text"])[-_LINES:])
+                elif said["kind"] == "error":
+                    problem = said["text"]
+                finished |= said["kind"] == "done"
+        except OSError as error:
+            problem = str(error)
+        process.wait()
+        if self.job.state == "cancelled" or not finished:
+            shutil.rmtree(tuned.root, ignore_errors=True)
+            if self.job.state != "cancelled":
+                self._change(state="failed", what="", result=problem)
+            return
+        self._change(state="opening", what="opening the new classifier")
+        try:
+            result = show_tuned(self._workbench, tuned, self._opened, self._seed)
+        except Exception as error:  # in a thread: the page has to hear of it
+            log.debug("the new classifier cannot be shown", exc_info=True)
+            self._change(state="failed", what="", result=str(error))
+            return
+        self._change(state="done", what="", result=result)
+        for old in self.home.explore_tuned_runs()[:-_KEPT]:
+            shutil.rmtree(old.root, ignore_errors=True)
+
+    def _change(self, **changes: Any) -> None:
+        self.job = Job(**{**asdict(self.job), **changes})
+
+
+def show_tuned(workbench: Workbench, tuned: RunDirectory, opened: Opened, seed: int) -> str:
+    """Put a fine-tuned network on the workbench; returns how good it is, for people."""
+    view = open_view(tuned, with_network_of(tuned, opened), workbench.run.files, seed)
+    result = read_json(tuned.result("finetune"))
+    labels = f"{result['labels']:,} labels"
+    workbench.show(view, f"the classifier of {labels} ({result['how']})")
+    if result["expected"] is None:
+        return f"Learnt from {labels}: {result['how']}. There are too few to estimate its accuracy."
+    return (
+        f"Learnt from {labels}: {result['how']}. Expected to be right on {100 * result['expected']:.0f} % "
+        f"± {100 * result['error']:.0f} of such images."
+    )

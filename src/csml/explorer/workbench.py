@@ -1,0 +1,239 @@
+"""The workbench: all images of a run as a network sees them, what people say of them, and what follows from both."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from csml.data.decode import Decodable
+from csml.data.images import UNLABELED, Images
+from csml.evaluation.selection import By, select_next
+from csml.explorer.columns import Column
+from csml.explorer.later import Later
+from csml.explorer.store import Store
+from csml.explorer.suggesting import (
+    NOTHING,
+    Estimate,
+    Suggestions,
+    by_classifier,
+    by_neighbors_classes,
+    by_votes,
+    estimate,
+)
+from csml.explorer.view import View
+from csml.reporting.runs import FinishedRun
+
+_UPLOADS = 32
+"""Pictures from outside that are remembered."""
+_LESS = 0.5
+"""Weight of what an image shall not be like, against what it shall be like."""
+
+Pairs = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What people said of N images, at one version of the store."""
+
+    version: int
+    words: tuple[str, ...]
+    codes: np.ndarray
+    """int32 `(N,)`, places in `words`, −1 without a label"""
+
+    def counts(self) -> dict[str, int]:
+        """Labels in use, in the order of their first use, and how many images have each."""
+        found = np.bincount(self.codes[self.codes >= 0], minlength=len(self.words))
+        return {word: int(count) for word, count in zip(self.words, found, strict=True) if count}
+
+
+class Workbench:
+    """The state that the page shows, for any number of threads.
+
+    Args:
+        run: the run that is explored.
+        view: its network, or the one that was fine-tuned from it last.
+        store: labels and tags.
+        columns: further columns of the data.
+    """
+
+    def __init__(self, run: FinishedRun, view: View, store: Store, columns: Sequence[Column]) -> None:
+        self.run, self.store, self.columns = run, store, tuple(columns)
+        self.names = [view.images.name(id) for id in range(len(view.images))]
+        self.ids = {name: id for id, name in enumerate(self.names)}
+        self.selection: list[int] = []
+        """ids selected in the page, by the tab that did so last"""
+        self._lock = threading.RLock()
+        self._uploads: OrderedDict[int, torch.Tensor] = OrderedDict()
+        self._uploaded = 0
+        self._said: Said | None = None
+        self._suggested: tuple[object, Suggestions | None] = (None, None)
+        self._estimated: tuple[object, Estimate | None] = (None, None)
+        self.prefers_votes = False
+        """suggest by votes of the labels even where there is a classifier"""
+        self.view = view
+        self.show(view, "the classifier of this run")
+
+    @property
+    def images(self) -> Images:
+        return self.view.images
+
+    def show(self, view: View, source: str) -> None:
+        """Look at the images through another network; `source` says who suggests labels if it is a classifier."""
+        with self._lock:
+            if self.view.drawing is not view.drawing:
+                self.view.drawing.stop()
+            self.view, self._source = view, source
+            self._suggested = self._estimated = (None, None)
+            self._uploads.clear()  # features of the network before
+        self._by_classes = Later(lambda note: self._vote_by_classes(view))
+
+    def said(self) -> Said:
+        """The labels as they are now."""
+        with self._lock:
+            version = self.store.version
+            if self._said is None or self._said.version != version:
+                words = self.store.words("label")
+                place = {word: code for code, word in enumerate(words)}
+                codes = np.full(len(self.names), NOTHING, np.int32)
+                for name, label in self.store.labels().items():
+                    if (id := self.ids.get(name)) is not None:
+                        codes[id] = place[label]
+                self._said = Said(version, tuple(words), codes)
+            return self._said
+
+    def label(self, labels: Mapping[int, str | None], existing: str) -> tuple[int, dict[str, int]]:
+        """Label images, or take labels away (None).
+
+        Args:
+            labels: by id.
+            existing: what becomes of an image that has another label: "replace" it, "keep" it, or "ask", which changes
+                nothing at all if there is one.
+
+        Returns:
+            How many images changed, and how many have which other label.
+        """
+        with self._lock:
+            said = self.said()
+            wanted = {id: label for id, label in labels.items() if self._now(said, id) != label}
+            others = {id: now for id in wanted if (now := self._now(said, id)) is not None}
+            if existing == "keep":
+                wanted = {id: label for id, label in wanted.items() if id not in others}
+            counts: dict[str, int] = {}
+            for word in others.values():
+                counts[word] = counts.get(word, 0) + 1
+            if existing == "ask" and others:
+                return 0, counts
+            self.store.set_labels({self.names[id]: label for id, label in wanted.items()}, _about(wanted))
+            return len(wanted), counts
+
+    def tag(self, ids: Sequence[int], tag: str, on: bool) -> None:
+        """Tag images, or take the tag away."""
+        about = f"{_images(len(ids))} tagged {tag}" if on else f"tag {tag} taken from {_images(len(ids))}"
+        self.store.set_tag([self.names[id] for id in ids], tag, on, about)
+
+    def suggestions(self) -> Suggestions | None:
+        """The suggested labels; None if there is nothing yet that could suggest."""
+        with self._lock:
+            said, view = self.said(), self.view
+            classifier = view.named is not None and not self.prefers_votes
+            key: object = (view.key, "classifier") if classifier else (view.key, said.version)
+            if self._suggested[0] == key:
+                return self._suggested[1]
+        found = self._suggest(said, view, classifier)
+        with self._lock:
+            if self.view is view and found is not None:
+                self._suggested = (key, found)
+        return found
+
+    def _suggest(self, said: Said, view: View, classifier: bool) -> Suggestions | None:
+        if classifier and view.named is not None:
+            return by_classifier(view.named, self._source)
+        codes, readable = torch.from_numpy(said.codes.astype(np.int64)), torch.from_numpy(view.readable)
+        codes = codes.where(readable, NOTHING)
+        known = int((codes >= 0).sum())
+        if known >= 2:
+            source = f"votes of the {known:,} labels given so far"
+            return by_votes(view.index.features, codes, said.words, readable, source)
+        if (view.images.labels != UNLABELED).any() and len(view.images) > 1:
+            return self._by_classes.get()
+        return None
+
+    def _vote_by_classes(self, view: View) -> Suggestions:
+        labels, readable = torch.from_numpy(view.images.labels), torch.from_numpy(view.readable)
+        return by_neighbors_classes(view.index.features, labels, tuple(view.images.classes), readable)
+
+    def wait_for_suggestions(self) -> Suggestions | None:
+        """As `suggestions`, once they are there."""
+        return self.suggestions() or (self._by_classes.wait() and self.suggestions())
+
+    def estimate(self) -> Estimate | None:
+        """How right votes of the labels would be."""
+        with self._lock:
+            said, view = self.said(), self.view
+            key = (view.key, said.version)
+            if self._estimated[0] != key:
+                known = np.flatnonzero((said.codes >= 0) & view.readable)
+                features = view.index.features[torch.from_numpy(known)].float()
+                self._estimated = (key, estimate(features, torch.from_numpy(said.codes[known].astype(np.int64))))
+            return self._estimated[1]
+
+    def next_to_label(self, n: int, by: By) -> tuple[list[int], list[str]]:
+        """Ids of images to label next, and why each."""
+        view, codes = self.view, torch.from_numpy(self.said().codes.astype(np.int64))
+        matrix = None if view.named is None or self.prefers_votes else view.named.probabilities
+        chosen = select_next(view.index.features, codes, n, by=by, probabilities=matrix)
+        return chosen.ids.tolist(), list(chosen.reasons)
+
+    def similar(self, positive: Sequence[int], negative: Sequence[int], uploads: Sequence[int], k: int) -> Pairs:
+        """Images like all of `positive` and of the pictures that were uploaded, and unlike `negative`."""
+        features = self.view.index.features
+        with self._lock:
+            outside = [self._uploads[number] for number in uploads if number in self._uploads]
+        wanted = [F.normalize(features[id : id + 1].float(), dim=1) for id in positive] + outside
+        if not wanted:
+            return []
+        query = torch.cat(wanted).mean(0, keepdim=True)  # (1, C)
+        if negative:
+            query = query - _LESS * features[torch.tensor(list(negative))].float().mean(0, keepdim=True)
+        known = {*positive, *negative}
+        ids, similarities = self.view.index.search(query, min(k + len(known), len(self.names)))
+        pairs = zip(ids[0].tolist(), similarities[0].tolist(), strict=True)
+        return [(id, similarity) for id, similarity in pairs if id not in known][:k]
+
+    def upload(self, picture: Decodable) -> int:
+        """Remember a picture from outside; its number for `similar`."""
+        with self._lock:
+            feature = F.normalize(self.view.feature(picture), dim=1)
+            self._uploaded += 1
+            self._uploads[self._uploaded] = feature
+            while len(self._uploads) > _UPLOADS:
+                self._uploads.popitem(last=False)
+            return self._uploaded
+
+    def find(self, text: str, most: int) -> list[int]:
+        """Images whose name contains the text, whatever the case."""
+        wanted, found = text.casefold(), []
+        for id, name in enumerate(self.names):
+            if wanted in name.casefold():
+                found.append(id)
+                if len(found) == most:
+                    break
+        return found
+
+    def _now(self, said: Said, id: int) -> str | None:
+        return said.words[said.codes[id]] if said.codes[id] >= 0 else None
+
+
+def _about(labels: Mapping[int, str | None]) -> str:
+    given = {label for label in labels.values() if label is not None}
+    if not given:
+        return f"label taken from {_images(len(labels))}"
+    return f"{_images(len(labels))} labelled {next(iter(given)) if len(given) == 1 else 'as suggested'}"
+
+
+def _images(count: int) -> str:
+    return f"{count:,} image{'' if count == 1 else 's'}"

@@ -1,0 +1,83 @@
+"""`python -m csml.explorer.worker`: fine-tune in a process of its own, and say on standard output how far it is.
+
+The order is one line of JSON on standard input; when standard input ends, the page's server is gone, and so the worker
+ends. Every line of output is a JSON object: progress, log, error or done.
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from csml.api.classifying import finetune
+from csml.errors import CsmlError
+from csml.evaluation.index import open_index
+from csml.explorer.view import index_folder, with_network_of
+from csml.progress import told_to
+from csml.reporting.runs import read_runs
+from csml.reporting.seen import open_seeing
+from csml.runs.directory import RunDirectory
+
+_SECONDS_BETWEEN = 0.2
+
+
+class _Speaker(logging.Handler):
+    """Sends progress and log lines to the server."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._output = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+        self._writing = threading.Lock()
+        self._last = (0.0, "")
+
+    def say(self, kind: str, **more: Any) -> None:
+        with self._writing:
+            self._output.write(json.dumps({"kind": kind, **more}) + "\n")
+            self._output.flush()
+
+    def progress(self, what: str, done: int, total: int, note: str) -> None:
+        now = time.monotonic()
+        if what != self._last[1] or done >= total or now - self._last[0] > _SECONDS_BETWEEN:
+            self._last = (now, what)
+            self.say("progress", what=what, done=done, total=total, note=note)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say("log", text=record.getMessage())
+
+
+def main() -> int:
+    order = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    speaker, log = _Speaker(), logging.getLogger("csml")
+    os.dup2(2, sys.stdout.fileno())  # whatever else prints shall not be taken for an answer
+    log.setLevel(logging.INFO)
+    log.addHandler(speaker)
+    try:
+        with told_to(speaker.progress):
+            _work(order)
+    except CsmlError as error:
+        speaker.say("error", text=str(error))
+        return 1
+    speaker.say("done")
+    return 0
+
+
+def _work(order: dict[str, Any]) -> None:
+    """Fine-tune, and look at all images through the new network if it is another one."""
+    finetune(order["run"], data=order["data"], labels=order["labels"], out=order["out"], holdout=order["holdout"])
+    home, tuned = RunDirectory(read_runs([order["run"]])[0].root), RunDirectory(read_runs([order["out"]])[0].root)
+    opened = with_network_of(tuned, open_seeing(read_runs([order["run"]])[0].moved_to(order["data"])))
+    open_index(index_folder(tuned, home, opened), opened.net, opened.data.train, opened.config, opened.fabric)
+
+
+def _end_with_the_server() -> None:
+    while sys.stdin.read(1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,319 @@
+"""The page of the workbench in a real browser: the map, selections, labels, search, and what once went wrong."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import csml
+from browser import Visit
+from csml.explorer.explore import Explorer
+from runs_to_show import NASTY, make_flat_run
+from workbench_page import ALL, box, focused, lasso, place, selected, type_label, unexpected, visiting, wait_for_labels
+
+HALF = [(0.005, 0.005), (0.5, 0.005), (0.5, 0.995), (0.005, 0.995)]
+SCRIPT = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    root = make_flat_run(tmp_path_factory.mktemp("page"))
+    (root / "photos/59-cross.png").rename(root / "photos" / NASTY)
+    (root / "photos/58-crescent.png").write_bytes(b"no picture")
+    (root / "table.csv").write_text("path,weather,metres\n00-arrow.png,sun,1.5\n01-crescent.png,rain,7\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(flat: Path) -> Iterator[Explorer]:
+    explorer = csml.explore(flat / "run", port=0, browser=False, columns=str(flat / "table.csv"))
+    yield explorer
+    explorer.stop()
+
+
+@pytest.fixture
+def visit(served: Explorer) -> Iterator[Visit]:
+    """The page, without any label."""
+    while served._workbench.store.undo() is not None:
+        pass
+    with visiting(served) as visit:
+        yield visit
+
+
+def settled(page: Any) -> None:
+    """The map is finished, so its points stay where they are."""
+    page.wait_for_function("() => csmlPage.model.state.map.finished")
+
+
+def inside(page: Any, corners: list[tuple[float, float]]) -> set[int]:
+    """Ids whose place on the screen is within a rectangle, by arithmetic of its own."""
+    width, height = page.evaluate("[csmlPage.camera.width, csmlPage.camera.height]")
+    places = np.array(page.evaluate("[...csmlPage.model.x.keys()].map((id) => csmlPage.placeOf(id))"))
+    (left, top), _, (right, bottom), _ = corners
+    x, y = places[:, 0] / width, places[:, 1] / height
+    return set(np.flatnonzero((x > left) & (x < right) & (y > top) & (y < bottom)).tolist())
+
+
+def test_a_selection_is_what_the_lasso_went_round_and_nothing_stays_behind(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    settled(page)
+    page.click("#mode-lasso")
+    lasso(page, ALL)
+    assert len(selected(page)) == 60
+    part = inside(page, HALF)
+    lasso(page, HALF)  # inside of the old one
+    assert set(selected(page)) == part
+    lasso(page, [(0.5, 0.005), (0.995, 0.005), (0.995, 0.995), (0.5, 0.995)], key="Shift")
+    assert len(selected(page)) == 60
+    lasso(page, HALF, key="Alt")
+    assert set(selected(page)) == set(range(60)) - part
+    assert set(page.evaluate("csmlPage.model.list")) == set(selected(page))  # the list shows the selection
+    page.wait_for_timeout(600)
+    assert len(served.selection) == 60 - len(part)
+    page.click("#clear")
+    assert selected(page) == []
+    page.wait_for_selector("#map[data-selected='0']")
+    page.click("#mode-box")
+    box(page, HALF)
+    assert set(selected(page)) == part
+    type_label(page, "left")
+    wait_for_labels(page, len(part))
+    assert selected(page) == []
+    page.click("#tab-queue")
+    assert set(served.labels.values()) == {"left"} and len(served.labels) == len(part)
+    assert unexpected(visit) == []
+
+
+def test_labels_show_on_the_map_are_not_overwritten_silently_and_can_be_undone(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    settled(page)
+    assert page.input_value("#by") == "cluster"
+    page.click("#mode-box")
+    box(page, HALF)
+    count = len(selected(page))
+    type_label(page, "ring")
+    wait_for_labels(page, count)
+    assert page.input_value("#by") == "label"
+    assert page.locator("#legend button", has_text=f"ring {count}").count() == 1
+    box(page, ALL)
+    type_label(page, "donut")
+    page.wait_for_selector("#dialog[open]")
+    assert f"ring ({count})" in page.text_content("#dialog-text")
+    page.click("#dialog button[value=keep]")
+    wait_for_labels(page, 60)
+    assert sorted(served.labels.values()).count("ring") == count
+    page.keyboard.press("Control+z")
+    wait_for_labels(page, count)
+    page.keyboard.press("Control+z")
+    wait_for_labels(page, 0)
+    page.click("#redo")
+    wait_for_labels(page, count)
+    page.click("#help-menu summary")
+    page.wait_for_selector("#history .undone")
+    assert unexpected(visit) == []
+
+
+def test_two_tabs_see_each_other_s_labels(served: Explorer, visit: Visit) -> None:
+    second = visit.page.context.new_page()
+    second.goto(served.address)
+    second.wait_for_selector("body[data-drawn=yes]")
+    type_label(visit.page, "one")
+    wait_for_labels(second, 1)
+    second.bring_to_front()
+    second.keyboard.press("ArrowRight")
+    type_label(second, "two")
+    wait_for_labels(visit.page, 2)
+    assert sorted(served.labels.values()) == ["one", "two"]
+
+
+def test_a_click_shows_the_image_and_its_neighbours_and_marks_them(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    settled(page)
+    page.mouse.move(*place(page, 7))
+    page.wait_for_selector("#tip[data-id='7']")
+    assert focused(page) != 7  # the large picture stays that of the list until a click
+    page.mouse.click(*place(page, 7))
+    page.wait_for_selector("#detail[data-id='7'] .words")
+    page.wait_for_function("() => document.getElementById('list-title').textContent.includes('07-crescent.png')")
+    neighbors = page.evaluate("csmlPage.model.list")
+    assert len(neighbors) == 58 and 7 not in neighbors  # all others that can be read
+    assert page.get_attribute("#tab-neighbors", "aria-selected") == "true"
+    page.mouse.move(*place(page, neighbors[0]))
+    assert focused(page) == 7
+    assert unexpected(visit) == []
+
+
+def test_a_picture_may_be_dropped_anywhere(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    transfer = page.evaluate_handle(
+        """bytes => { const transfer = new DataTransfer();
+            transfer.items.add(new File([new Uint8Array(bytes)], "dropped.png")); return transfer; }""",
+        list((flat / "photos/04-crescent.png").read_bytes()),
+    )
+    for spot in ("header", "#map", "#gallery"):
+        page.evaluate("csmlPage.model.list = []")
+        page.dispatch_event(spot, "dragover", {"dataTransfer": transfer})
+        page.dispatch_event(spot, "drop", {"dataTransfer": transfer})
+        page.wait_for_function("() => csmlPage.model.list[0] === 4")
+    page.click("#more-like")
+    page.wait_for_selector("text=2 like, 0 unlike")
+    page.wait_for_function("() => csmlPage.model.list.length && csmlPage.model.list[0] !== 4")
+    page.click("#less-like")
+    page.wait_for_selector("text=2 like, 1 unlike")
+    page.fill("#find", "07-")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => csmlPage.model.list.length === 1 && csmlPage.model.list[0] === 7")
+    assert page.url.startswith("http://127.0.0.1") and unexpected(visit) == []
+
+
+def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    page.click("#tab-search")
+    page.fill("#find", "onerror")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => csmlPage.model.list.length === 1")
+    page.wait_for_function("() => document.getElementById('detail').textContent.includes('onerror')")
+    page.fill("#label", SCRIPT)
+    page.keyboard.press("Enter")
+    wait_for_labels(page, 1)
+    page.fill("#tag", SCRIPT)
+    page.click("#give-tag")
+    page.wait_for_function("() => document.getElementById('detail').textContent.includes('tags')")
+    for tab in ("queue", "selection", "clean", "neighbors"):
+        page.click(f"#tab-{tab}")
+    page.click("#help-menu summary")
+    page.wait_for_selector("#history li")
+    assert SCRIPT in page.text_content("#legend") and SCRIPT in page.text_content("#words")
+    assert page.locator("img[src=x]").count() == 0
+    assert served.labels == {NASTY: SCRIPT} and served.tags == {NASTY: [SCRIPT]}
+    assert unexpected(visit) == []
+    own = served.address.split("?")[0]
+    assert all(url.startswith((own, "data:", "blob:")) for url in visit.requests)
+
+
+def test_a_banner_says_that_the_server_is_gone(flat: Path) -> None:
+    explorer = csml.explore(flat / "run", port=0, browser=False)
+    with visiting(explorer) as visit:
+        explorer.stop()
+        visit.page.keyboard.type("lost")
+        visit.page.keyboard.press("Enter")
+        visit.page.wait_for_selector("#gone:not([hidden])")
+        assert "The server has stopped" in visit.page.text_content("#gone")
+        assert "labels.csv" in visit.page.text_content("#gone")
+
+
+def test_an_image_that_cannot_be_read_says_so(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    page.click("#tab-clean")
+    page.select_option("#clean-kind", "unreadable")
+    page.wait_for_selector(".tile .broken")
+    assert page.text_content(".tile .broken") == "cannot be read"
+    page.click("#tag-found")
+    page.wait_for_function("() => csmlPage.model.state.tags.unreadable === 1")
+
+
+def test_the_keyboard_alone_selects_removes_and_accepts(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    first = focused(page)
+    stops = page.evaluate(
+        "[...document.querySelectorAll('button, a, input, select, summary, [tabindex=\"0\"]')].length"
+    )
+    assert stops < 60
+    page.keyboard.press("ArrowRight")
+    assert focused(page) != first
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    assert len(selected(page)) == 2
+    type_label(page, "pair")
+    wait_for_labels(page, 2)
+    page.keyboard.press("Delete")
+    page.wait_for_function("() => csmlPage.model.list.length === 11")
+    type_label(page, "other")
+    wait_for_labels(page, 3)
+    page.wait_for_function("() => csmlPage.model.suggested !== null")
+    page.click("#accept-all")
+    page.wait_for_function("() => Number(document.getElementById('labelled').textContent) > 9")
+    assert set(served.labels.values()) == {"pair", "other"}
+    page.locator("#gallery").focus()
+    page.keyboard.press("Control+z")
+    wait_for_labels(page, 3)
+    assert unexpected(visit) == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1440, False)])
+def test_nothing_is_wider_than_the_screen(served: Explorer, width: int, dark: bool) -> None:
+    with visiting(served, width=width, height=844, dark=dark) as visit:
+        page = visit.page
+        for tab in ("queue", "selection", "neighbors", "search", "clean"):
+            page.click(f"#tab-{tab}")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for _ in range(12):
+            page.click("#zoom-in")
+        page.wait_for_function("() => Number(document.getElementById('map').dataset.thumbs) >= 0")
+        assert unexpected(visit) == []
+
+
+def test_columns_of_a_file_colour_and_filter(visit: Visit) -> None:
+    page = visit.page
+    page.select_option("#by", label="weather")
+    page.click("#legend button:has-text('sun')")
+    assert page.evaluate("csmlPage.model.shown") == 1
+    page.select_option("#by", label="metres")
+    assert page.evaluate("csmlPage.model.shown") == 60
+    page.fill("#least", "6.9")
+    assert page.evaluate("csmlPage.model.shown") == 1
+    page.click("#show-all")
+    assert page.evaluate("csmlPage.model.shown") == 60
+
+
+def test_a_lasso_agrees_with_a_test_of_every_point(served: Explorer, visit: Visit) -> None:
+    wrong = visit.page.evaluate(
+        """async () => {
+            const { Spatial, contains } = await import("/spatial.js");
+            let seed = 1, wrong = 0;
+            const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+            const some = (length, make) => Array.from({ length }, make), wide = () => 1.4 * random() - 0.2;
+            for (let round = 0; round < 30; round++) {
+                const x = Float32Array.from(some(3000, random)), y = Float32Array.from(some(3000, random));
+                x[0] = y[0] = 0; x[1] = y[1] = 1;
+                const corners = some(3 + Math.floor(20 * random()), () => [wide(), wide()]);
+                const found = new Set(new Spatial(x, y).inside(corners));
+                for (let id = 0; id < 3000; id++) wrong += found.has(id) !== contains(corners, x[id], y[id]);
+            }
+            return wrong;
+        }"""
+    )
+    assert wrong == 0
+
+
+def test_every_class_has_its_own_colour_and_shape_for_every_eye(served: Explorer, visit: Visit) -> None:
+    """Two of the first 24 colours differ by more than 10 in CIELAB, also for those who see no red or no green."""
+    colors = visit.page.evaluate("import('/palette.js').then((module) => module.COLORS)")
+    looks = visit.page.evaluate(
+        """import("/palette.js").then(({ looksOf }) => Array.from({ length: 168 }, (_, number) => {
+            const { color, glyph } = looksOf(`class ${number}`);
+            return color + glyph;
+        }))"""
+    )
+    assert len(set(colors)) == len(colors) >= 20 and len(set(looks)) == 168
+    rgb = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in colors]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    for matrix in (np.eye(3), VIENOT_DEUTERANOPIA, VIENOT_PROTANOPIA):
+        lab = cielab((linear @ matrix.T).clip(0, 1))
+        distance = np.sqrt(((lab[:, None] - lab[None]) ** 2).sum(2)) + 1e3 * np.eye(len(lab))
+        assert distance.min() > 5 and distance[:8, :8].min() > 15
+
+
+# Viénot, Brettel and Mollon, "Digital video colourmaps for checking the legibility of displays by dichromats" (1999).
+VIENOT_DEUTERANOPIA = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]])
+VIENOT_PROTANOPIA = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])
+
+
+def cielab(linear: np.ndarray) -> np.ndarray:
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = linear @ to_xyz.T / np.array([0.9505, 1.0, 1.089])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1)

@@ -1,0 +1,108 @@
+"""Labels and tags in SQLite: transactions, undo, several writers, and the CSV beside them."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from csml.data.tables import read_table
+from csml.errors import CsmlError
+from csml.explorer.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv")
+
+
+def in_csv(store: Store) -> dict[str, str]:
+    return {name: label for _, name, label in read_table(store.csv_file)} if store.csv_file.exists() else {}
+
+
+def test_every_change_can_be_undone_and_done_again_in_order(store: Store) -> None:
+    states = [{}]
+    for labels in ({"a": "ring", "b": "ring"}, {"b": "donut"}, {"a": None, "c": "star"}):
+        store.set_labels(labels, "change")
+        states.append(store.labels())
+    assert states[-1] == {"b": "donut", "c": "star"} == in_csv(store)
+    for state in reversed(states[:-1]):
+        assert store.undo() is not None
+        assert store.labels() == state == in_csv(store)
+    assert store.undo() is None
+    for state in states[1:]:
+        assert store.redo() is not None
+        assert store.labels() == state == in_csv(store)
+    assert store.redo() is None
+
+
+def test_what_was_undone_cannot_be_done_again_after_something_else(store: Store) -> None:
+    store.set_labels({"a": "one"}, "first")
+    store.undo()
+    store.set_labels({"a": "two"}, "second")
+    assert store.redo() is None and store.labels() == {"a": "two"}
+    assert [(one.about, one.undone) for one in store.history()] == [("second", False), ("first", True)]
+    assert all(one.who and one.at for one in store.history())
+
+
+def test_an_image_has_one_label_and_many_tags(store: Store) -> None:
+    store.set_tag(["a", "b"], "dark", True, "tagged")
+    store.set_tag(["a"], "blurred", True, "tagged")
+    store.set_tag(["b"], "dark", False, "untagged")
+    assert store.tags() == {"a": ["blurred", "dark"]}
+    store.undo()
+    assert store.tags() == {"a": ["blurred", "dark"], "b": ["dark"]}
+    assert store.set_tag(["a"], "dark", True, "again") is None  # nothing changes, so there is nothing to undo
+
+
+def test_words_keep_the_order_of_their_first_use(store: Store) -> None:
+    for word in ("zebra", "ant", "zebra", "bee"):
+        store.set_labels({"a": word}, word)
+    assert store.words("label") == ["zebra", "ant", "bee"]
+
+
+def test_everything_is_there_after_a_restart_and_strange_names_survive(store: Store) -> None:
+    labels = {"sub/a,b.png": 'x "y"', "new\nline.png": "two", "\udcff.png": "bytes", "<b>.png": "<script>"}
+    store.set_labels(dict(labels), "strange")
+    again = Store(store.file, store.csv_file)
+    assert again.labels() == labels and again.version == store.version
+    assert in_csv(store) == labels
+
+
+def test_labels_of_an_older_csml_and_edits_by_hand_are_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,label\na,ring\nb,star\n")
+    store = Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv")
+    assert store.labels() == {"a": "ring", "b": "star"}
+    store.set_labels({"c": "star"}, "page")
+    (tmp_path / "labels.csv").write_text("path,label\na,ring\nc,moon\n")
+    again = Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv")
+    assert again.labels() == {"a": "ring", "c": "moon"}
+    again.undo()
+    assert again.labels() == {"a": "ring", "b": "star", "c": "star"} == in_csv(again)
+
+
+def test_writers_at_the_same_time_lose_nothing(store: Store) -> None:
+    def write(writer: int) -> None:
+        own = Store(store.file, store.csv_file)
+        for number in range(10):
+            own.set_labels({f"{writer}-{number}": str(writer)}, "")
+
+    writers = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(store.labels()) == 40 and in_csv(store) == store.labels() and store.version == 40
+
+
+def test_a_change_that_fails_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.set_labels({"a": "ring"}, "")
+    monkeypatch.setattr("csml.explorer.store.atomic_write", lambda path: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises((OSError, TypeError)):
+        store.set_labels({"a": "donut"}, "")
+    assert store.labels() == {"a": "ring"} and len(store.history()) == 1
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "workbench.sqlite").write_bytes(b"no database" * 500)
+    with pytest.raises(CsmlError, match="cannot be used"):
+        Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv")
