@@ -71,7 +71,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
     world = join_world(config.hardware)
     data = open_together(
         world,
-        lambda: open_scenes(config.data, config.scenes, config.format, config.train, config.test),
+        lambda: open_scenes(config.data, config.scenes, config.format, config.train, config.test, config.split),
         lambda splits: splits.train.images,
         config.data,
     )
@@ -83,6 +83,8 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
             net = load_backbone(str(config.weights))
         detector = build_detector(net, config.detector, len(data.train.classes), masks)
     with run_session(world, "detect", config, options, f"{Path(config.data).name}-detect", data.notes) as session:
+        for warning in data.warnings:
+            log.warning(warning)
         data.repairs.log()
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
