@@ -57,7 +57,9 @@ def xml(scene: Drawn, suffix: str = ".jpg", size: int = SIDE) -> str:
         for name, (x0, y0, x1, y1) in zip(scene.names, scene.boxes.tolist(), strict=True)
     )
     stated = f"<size><width>{size}</width><height>{size}</height><depth>3</depth></size>"
-    path = f"<folder>images</folder><filename>{scene.name}{suffix}</filename><path>C:\\photos\\{scene.name}{suffix}</path>"
+    path = (
+        f"<folder>images</folder><filename>{scene.name}{suffix}</filename><path>C:\\photos\\{scene.name}{suffix}</path>"
+    )
     return f"<annotation verified='yes'>{path}{stated}{objects}</annotation>"
 
 
@@ -136,7 +138,7 @@ def penn_fudan(root: Path) -> None:
         save(place / "PedMasks" / f"{scene.name}_mask.png", instances(scene))
         lines = ["# Compatible with PASCAL Annotation Version 1.00", f"Image size (X x Y x C) : {SIDE} x {SIDE} x 3"]
         for number, (name, box) in enumerate(zip(scene.names, scene.boxes.astype(int).tolist(), strict=True), start=1):
-            lines += [f"# Details for pedestrian {number} (\"{name}\")"]
+            lines += [f'# Details for pedestrian {number} ("{name}")']
             lines += [f'Original label for object {number} "{name}" : "PennFudanPed"']
             corners = f"({box[0] + 1}, {box[1] + 1}) - ({box[2]}, {box[3]})"
             lines += [f'Bounding box for object {number} "{name}" (Xmin, Ymin) - (Xmax, Ymax) : {corners}']
@@ -255,7 +257,9 @@ def fiftyone(root: Path) -> None:
             np.save(stored, mask[y0:y1, x0:x1])
             code = base64.b64encode(zlib.compress(stored.getvalue())).decode()
             shares = [x0 / SIDE, y0 / SIDE, (x1 - x0) / SIDE, (y1 - y0) / SIDE]
-            found.append({"_cls": "Detection", "label": name, "bounding_box": shares, "mask": {"$binary": {"base64": code}}})
+            found.append(
+                {"_cls": "Detection", "label": name, "bounding_box": shares, "mask": {"$binary": {"base64": code}}}
+            )
         tag = "validation" if number >= 7 else "train"
         truth = {"_cls": "Detections", "detections": found}
         samples.append({"filepath": f"data/{scene.name}.jpg", "tags": [tag], "ground_truth": truth})

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from csml.api.predicting import predict as predict
     from csml.api.pretraining import pretrain as pretrain
     from csml.api.run import Run as Run
+    from csml.api.scenes import scenes as scenes
     from csml.demonstration import demo as demo
     from csml.explorer.explore import explore as explore
     from csml.reporting.report import report as report
@@ -53,6 +54,7 @@ _PUBLIC = {
     "pretrain": "csml.api.pretraining",
     "report": "csml.reporting.report",
     "Run": "csml.api.run",
+    "scenes": "csml.api.scenes",
     "supervised": "csml.api.classifying",
     "tables": "csml.ablations.tables",
 }

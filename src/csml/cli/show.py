@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from csml.api.judging import KnnResult, LinearResult
     from csml.api.neighboring import Neighbor
     from csml.api.run import Run
+    from csml.api.scenes import ScenesResult
     from csml.demonstration import DemoResult
     from csml.explorer.explore import Explorer
     from csml.runs.interruption import Interrupted
@@ -71,6 +72,24 @@ def detect(run: "Run") -> None:
     log.info("detections are in %s, as a file and as pictures; the detector, in Python:", run.path)
     log.info("    detector = csml.Run(%r).detector()", str(run.path))
     log.info("    found = detector([image])  # (3, h, w), uint8 or in [0, 1] → boxes, labels from 1, scores, masks")
+
+
+def scenes(result: "ScenesResult") -> None:
+    console = Console(highlight=False)
+    table = Table("class", title=f"Boxes per class ({result.format})")
+    for part in result.parts:
+        table.add_column(part, justify="right")
+    for row, name in enumerate(result.classes):
+        table.add_row(name, *(f"{part.boxes[row]:,}" for part in result.parts.values()))
+    console.print(table)
+    table = Table("", *result.parts, title="Sizes in pixels: smallest, median, largest")
+    for title, of in (("images, shorter side", "short_sides"), ("images, longer side", "long_sides"),
+                      ("boxes, root of the area", "box_sides"), ("boxes per image", "crowding")):  # fmt: skip
+        rows = (getattr(part, of) for part in result.parts.values())
+        table.add_row(title, *("none" if row is None else " · ".join(f"{value:.0f}" for value in row) for row in rows))
+    console.print(table)
+    for file in result.written:
+        log.info("written: %s", file)
 
 
 def knn(result: "KnnResult") -> None:

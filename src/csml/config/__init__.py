@@ -14,7 +14,7 @@ from csml.config.commands import (
     SearchingConfig,
     TablesConfig,
 )
-from csml.config.detection import DetectConfig, DetectorConfig, DetectScheduleConfig, ScenesConfig
+from csml.config.detection import DetectConfig, DetectorConfig, DetectScheduleConfig, ScenesConfig, ScenesOfConfig
 from csml.config.fields import Settings, check
 from csml.config.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from csml.config.frameworks.base import FrameworkConfig
@@ -119,6 +119,7 @@ __all__ = [
     "ReportConfig",
     "RunConfig",
     "ScenesConfig",
+    "ScenesOfConfig",
     "SearchingConfig",
     "Settings",
     "SimSiamConfig",

@@ -153,3 +153,25 @@ class DetectConfig(RunConfig):
             "data",
             "synthetic scenes have no format, no lists and no split; give a folder with annotations",
         )
+
+
+@dataclass(frozen=True)
+class ScenesOfConfig(Settings):
+    """Settings of `csml scenes`."""
+
+    format: Format = "auto"
+    """Format of the annotations, as in `csml detect`."""
+    train: tuple[str, ...] = ()
+    """Images to train on, as in `csml detect`."""
+    test: tuple[str, ...] = ()
+    """Images to test on, as in `csml detect`."""
+    split: float | None = bounded(None, above=0, below=1)
+    """Share of all annotated images to test on, as in `csml detect`."""
+    sheet: str | None = None
+    """An image file to draw: twenty images with their annotations as they were understood. By default scenes.png, from
+    Python none."""
+    coco: str | None = None
+    """A folder to write: the same images and annotations in COCO's layout."""
+    repairs: str | None = None
+    """A .csv file to write: every problem in the annotations, and what was done about it."""
+    scenes: ScenesConfig = ScenesConfig()

@@ -111,9 +111,7 @@ def _scenes(
             crowd = bool(row.get("iscrowd", 0))
             objects[image].append(FoundObject(categories[category], box, crowd, False, row.get("segmentation")))
     place = _image_folder(folder.root, file, [name for name, _ in images.values()])
-    return [
-        FoundScene(_image(folder, file, place, name), id, size, objects[id]) for id, (name, size) in images.items()
-    ]
+    return [FoundScene(_image(folder, file, place, name), id, size, objects[id]) for id, (name, size) in images.items()]
 
 
 def _image(folder: Folder, file: Path, place: Path | None, name: str) -> Path:

@@ -130,7 +130,9 @@ def _read(
         scenes.append(FoundScene(image, id, size, objects))
     used = {one.name for scene in scenes for one in scene.objects}
     if not used:
-        raise CsmlError(f"data: no label file of {some([image.name for image in images])} in {folder.root} has an object")
+        raise CsmlError(
+            f"data: no label file of {some([image.name for image in images])} in {folder.root} has an object"
+        )
     known = {name: number + 1 for number, name in names.items()}
     extra = {name: len(known) + place for place, name in enumerate(sorted(used - set(known)), start=1)}
     return Found(scenes, known | extra)
