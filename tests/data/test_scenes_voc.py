@@ -144,9 +144,9 @@ def test_a_list_that_is_not_there_is_one_line(voc: Path) -> None:
     with pytest.raises(CsmlError, match=r"train: .* has no nothing; there are test, trainval"):
         open_scenes(str(voc), ScenesConfig(), "voc", ["nothing"], ["test"])
     shutil.rmtree(voc / "Annotations")
-    with pytest.raises(CsmlError, match="no annotations were recognised in .*it holds 3 images"):
+    with pytest.raises(CsmlError, match=r"no annotations were recognised in .*it holds 3 images"):
         open_scenes(str(voc), ScenesConfig())
-    with pytest.raises(CsmlError, match="has none of the 2 XML files that ImageSets/Main/trainval.txt names, such as"):
+    with pytest.raises(CsmlError, match=r"has none of the 2 XML files that ImageSets/Main/trainval.txt names, such as"):
         open_scenes(str(voc), ScenesConfig(), "voc")
 
 

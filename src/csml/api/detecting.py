@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from csml.api.choosing import is_automatic
 from csml.api.data import open_together
+from csml.api.fitting import Fit, disagreements, explain, fit
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.session import Options, Session, run_session, start, train
 from csml.api.settings import given, training_config
@@ -45,12 +47,13 @@ def detect(
     overwrite: bool = False,
     **settings: Any,
 ) -> Run:
-    """Train a detector around a backbone on VOC or COCO annotations, and score it on the test images.
+    """Train a detector around a backbone on annotated images, and score it on the test images.
 
     Args:
         weights: a run, its directory, a weight file, or `random` for an untrained backbone.
-        data: a folder with annotations, or `synthetic`.
-        preset: `small-c4`, `small-fpn`, `voc-c4`, `coco-fpn-1x`, `coco-fpn-2x`.
+        data: a folder with annotations in any layout that `csml.scenes` understands, or `synthetic`.
+        preset: `auto`, the default for a folder without `config`: image size, anchors and length are chosen from the
+            boxes; `small-c4`, `small-fpn`, `voc-c4`, `coco-fpn-1x`, `coco-fpn-2x`.
         out, config, resume, overwrite: as `pretrain`.
         settings: any setting of `csml detect --help`.
     """
@@ -61,9 +64,24 @@ def detect(
 
 def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> DetectConfig:
     """The settings that `detect` would run with, checked."""
-    made = training_config(DetectConfig, detect_preset, None, **given(weights=path_of(weights)), **call)
+    call |= given(weights=path_of(weights))
+    fitted: Fit | None = None
+    if call.get("resume") is None and is_automatic(call.get("preset"), call.get("config"), call.get("data")):
+        call["preset"] = None
+        plain = training_config(DetectConfig, detect_preset, None, **call)
+        fitted = fit(open_data(plain).train.annotations)
+        call |= {"preset": fitted.preset, "chosen": fitted.chosen}
+    made = training_config(DetectConfig, detect_preset, None, **call)
     start = required_weights(made.weights, "detect", "or random")
-    return made if start == RANDOM else replace(made, model=network_of(start))
+    made = made if start == RANDOM else replace(made, model=network_of(start))
+    if fitted is not None:
+        explain(fitted, made)
+    return made
+
+
+def open_data(config: DetectConfig) -> SceneSplits:
+    """The scenes that the settings name."""
+    return open_scenes(config.data, config.scenes, config.format, config.train, config.test, config.split)
 
 
 def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -> Path:
@@ -71,7 +89,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
     world = join_world(config.hardware)
     data = open_together(
         world,
-        lambda: open_scenes(config.data, config.scenes, config.format, config.train, config.test, config.split),
+        lambda: open_data(config),
         lambda splits: splits.train.images,
         config.data,
     )
@@ -83,7 +101,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
             net = load_backbone(str(config.weights))
         detector = build_detector(net, config.detector, len(data.train.classes), masks)
     with run_session(world, "detect", config, options, f"{Path(config.data).name}-detect", data.notes) as session:
-        for warning in data.warnings:
+        for warning in (*data.warnings, *disagreements(config, data.train.annotations)):
             log.warning(warning)
         data.repairs.log()
         if data.repairs.rows and world.is_rank_zero:

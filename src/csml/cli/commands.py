@@ -7,7 +7,7 @@ from typing import Any
 
 from csml import config as settings
 from csml.cli.options import Options, Parsed, Positional
-from csml.config import DETECT_PRESETS, PRESETS
+from csml.config import AUTO, DETECT_PRESETS, PRESETS
 from csml.console import is_rank_zero
 
 _WEIGHTS = Positional("weights", "A run directory or a weight file, of csml or another trainer; or lite0, timm:NAME.")
@@ -147,7 +147,7 @@ _ALL = (
         settings.DetectConfig,
         "csml.api.detecting",
         positional=(Positional("weights", f"{_WEIGHTS.help[:-1]}, or random.", required=False),),
-        presets=DETECT_PRESETS,
+        presets=(AUTO, *DETECT_PRESETS),
     ),
     Command(
         "supervised",

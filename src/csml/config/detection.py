@@ -64,6 +64,8 @@ class DetectorConfig(Settings):
     anchors: tuple[int, ...] = each((32, 64, 128, 256, 512), low=1, limit=MAX_SIDE, unit="pixels")
     """Sides of the anchor boxes in pixels. c4 uses all of them at every position, fpn one per level (five). Objects
     much smaller than the smallest anchor are not found."""
+    ratios: tuple[float, ...] = each((0.5, 1.0, 2.0), low=0.05, limit=20)
+    """Heights of the anchor boxes over their widths."""
     roi_side: int = bounded(14, low=2, limit=256)
     """Side in pixels to which a proposal is resampled before stage 4 halves it; c4 only. Use 8 for small backbones on
     small images."""

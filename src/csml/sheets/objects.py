@@ -45,12 +45,12 @@ def draw_objects(
     drawn = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))))
     larger = max(1.0, max(drawn.size) / 800)
     draw, font = ImageDraw.Draw(drawn), ImageFont.load_default(size=_FONT_SIZE * larger)
-    scaled: list[Box] = [tuple(box) for box in (boxes * scale).tolist()]  # type: ignore[misc]
+    scaled: list[Box] = [tuple(box) for box in (boxes * scale).tolist()]
     for box, colour in zip(scaled, colours, strict=True):
         draw.rectangle(box, outline=colour, width=round(2 * larger))
     taken: list[Box] = []
     for box, colour, name in zip(scaled, colours, names, strict=True):
-        left, top, right, bottom = draw.textbbox((0, 0), name, font=font)
+        _, _, right, bottom = draw.textbbox((0, 0), name, font=font)
         place = place_name((right + 3, bottom + 3), box, scaled, taken, drawn.size)
         taken.append(place)
         draw.rectangle(place, fill=colour)

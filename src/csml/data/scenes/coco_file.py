@@ -57,7 +57,8 @@ def write_coco(parts: dict[str, Scenes], folder: Path) -> None:
         images = source_of(scenes.images)
         if not isinstance(images, FileImages):
             raise CsmlError("coco: only images in files can be converted, not drawn ones")
-        names, used = [], set()
+        names: list[str] = []
+        used: set[str] = set()
         sources = source_ids(scenes.images).tolist()
         for id in watched(sources, f"copying {part}", total=len(sources)):
             source = Path(str(images.source(id)))

@@ -1,4 +1,4 @@
-"""Objects that are given by masks alone: Pascal's SegmentationObject, Penn-Fudan's PedMasks, nuclei's masks/ folders."""
+"""Objects that are given by masks alone: Pascal's SegmentationObject, Penn-Fudan's PedMasks, masks/ of the nuclei."""
 
 import re
 from collections import Counter, defaultdict
@@ -97,7 +97,7 @@ def _names_from_classes(codes: dict[int, Rle], classes: Path, colours: dict[int,
     """The class of each instance: what most of its pixels are in the file of the same name in SegmentationClass."""
     values = read_values(classes, colours=bool(colours))
     found = {}
-    for value, mask in zip(codes, decode_masks(list(codes.values()), values.shape), strict=True):  # type: ignore[arg-type]
+    for value, mask in zip(codes, decode_masks(list(codes.values()), values.shape), strict=True):
         (most, _), *_ = Counter(values[mask.astype(bool)].tolist()).most_common(1)
         usual = _VOC_CLASSES[most - 1] if 0 < most <= len(_VOC_CLASSES) else f"class {most}"
         found[value] = colours.get(most, usual)

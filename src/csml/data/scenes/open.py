@@ -137,7 +137,7 @@ def _contents(folder: Folder) -> str:
 
 
 def _read(parts: Sequence[Part], repairs: Repairs) -> Found:
-    """What the parts say together, with every image once; ids of images then begin with the year or name of the part."""
+    """What the parts say together, with every image once; image ids then begin with the year or name of the part."""
     found = [part.read(repairs) for part in parts]
     if len(found) == 1:
         return found[0]

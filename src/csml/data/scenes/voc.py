@@ -1,4 +1,4 @@
-"""Pascal VOC's XML files, one per image: in VOC's own folders with lists of names, beside the images, or in any folder."""
+"""Pascal VOC's XML files, one per image: in VOC's folders with lists of names, beside the images, or anywhere."""
 
 from functools import partial
 from pathlib import Path

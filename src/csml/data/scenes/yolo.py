@@ -24,7 +24,7 @@ def is_yolo(folder: Folder) -> bool:
 
 
 def yolo_parts(folder: Folder) -> list[Part]:
-    """The parts that data.yaml names, if there is one and they exist; else the label files by the folder they are in."""
+    """The parts that data.yaml names, if there is one and they exist; else label files by their folder."""
     description = _description(folder)
     named = _names(folder, description)
     by_image = {_image_of(folder, file): file for file in folder.with_suffix(".txt")}
