@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from csml.api.pretraining import pretrain as pretrain
     from csml.api.run import Run as Run
     from csml.api.scenes import scenes as scenes
+    from csml.api.scoring import score as score
     from csml.demonstration import demo as demo
     from csml.explorer.explore import explore as explore
     from csml.reporting.report import report as report
@@ -55,6 +56,7 @@ _PUBLIC = {
     "report": "csml.reporting.report",
     "Run": "csml.api.run",
     "scenes": "csml.api.scenes",
+    "score": "csml.api.scoring",
     "supervised": "csml.api.classifying",
     "tables": "csml.ablations.tables",
 }

@@ -30,7 +30,9 @@ def test_the_overlap_with_anchors_is_that_of_torchvisions_anchors() -> None:
     anchors = AnchorGenerator(((16, 40),), ((0.5, 1.0, 2.0),)).generate_anchors((16, 40), (0.5, 1.0, 2.0))
     centred = torch.from_numpy(np.concatenate([-boxes / 2, boxes / 2], axis=1)).float()
     expected = box_iou(centred, anchors).max(dim=1).values.numpy()
-    np.testing.assert_allclose(best_overlap(boxes, (16, 40), (0.5, 1.0, 2.0)), expected, atol=0.08)  # torchvision rounds its anchors
+    np.testing.assert_allclose(
+        best_overlap(boxes, (16, 40), (0.5, 1.0, 2.0)), expected, atol=0.08
+    )  # torchvision rounds its anchors
 
 
 @pytest.mark.parametrize("typical", [0.04, 0.2, 0.8])
@@ -52,7 +54,9 @@ def test_large_boxes_are_out_of_reach_of_a_small_preset_and_this_is_said() -> No
 
 def test_small_and_crowded_boxes_are_said_and_followed() -> None:
     truth = truth_with(np.full((300, 2), 12.0), per_image=150)
-    warnings = disagreements(detect_config("random", preset="small-fpn", **{"detector.anchors": [4, 5, 6, 7, 8]}), truth)
+    warnings = disagreements(
+        detect_config("random", preset="small-fpn", **{"detector.anchors": [4, 5, 6, 7, 8]}), truth
+    )
     assert any("less than 6 pixels at this image size" in line for line in warnings)
     assert any("an image has 150 objects, and detector.max_detections is 100" in line for line in warnings)
     settings = fit(truth).settings

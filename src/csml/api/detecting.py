@@ -9,30 +9,23 @@ from csml.api.choosing import is_automatic
 from csml.api.data import open_together
 from csml.api.fitting import Fit, disagreements, explain, fit
 from csml.api.run import PathLike, Run, path_of, required_weights
-from csml.api.session import Options, Session, run_session, start, train
+from csml.api.scoring import write_test
+from csml.api.session import Options, run_session, start, train
 from csml.api.settings import given, training_config
 from csml.config import RANDOM, DetectConfig, detect_preset
 from csml.console import show_log
-from csml.data.failures import Failures
 from csml.data.loading import fabric_for
 from csml.data.scenes.open import SceneSplits, open_scenes
 from csml.distributed.launch import join_world
 from csml.errors import CsmlError
-from csml.evaluation.coco_ap import coco_scores
-from csml.evaluation.detections import Found, as_results
-from csml.evaluation.detections import detect as detect_objects
-from csml.evaluation.voc_ap import voc_scores
-from csml.files import write_json
+from csml.evaluation.detection_test import DetectionTest
 from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
-from csml.sheets.detections import detection_sheet
 from csml.training.build import seeded
 from csml.training.detection import Detection
-from csml.weights import load_backbone, network_of
+from csml.weights import finds_objects, load_backbone, network_of, save_detector
 
 log = logging.getLogger("csml")
-
-_SHEET_IMAGES, _SHEET_SCORE = 12, 0.5
 
 
 @show_log()
@@ -72,6 +65,8 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
         fitted = fit(open_data(plain).train.annotations)
         call |= {"preset": fitted.preset, "chosen": fitted.chosen}
     made = training_config(DetectConfig, detect_preset, None, **call)
+    if made.weights is None and len(made.test) == 1 and finds_objects(made.test[0]):
+        raise CsmlError(f"test: {made.test[0]} is a detector; score it on other images: csml score RUN --data FOLDER")
     start = required_weights(made.weights, "detect", "or random")
     made = made if start == RANDOM else replace(made, model=network_of(start))
     if fitted is not None:
@@ -107,9 +102,14 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
         fabric = fabric_for(data.train.images, config.scenes.workers, config.hardware)
-        task = Detection(config, detector, data.train, masks, session.run, fabric)
+        test = DetectionTest(data.test, data.format, config.scenes, config.batch_size, masks, config.voc_points, fabric)
+        task = Detection(config, detector, data.train, masks, test, session.run, fabric)
         train(session, task, config, fabric)
-        _score(session, task, config, data)
+        task.keep_best()
+        facts = {"weights": config.weights, "data": config.data, "iterations": config.schedule.iterations}
+        score = write_test(test, task.kept, session.run, facts)
+        if world.is_rank_zero:
+            save_detector(session.run.detector, task.kept, config, data.train.classes, masks, score)
     return session.run.root
 
 
@@ -127,28 +127,3 @@ def _wants_masks(config: DetectConfig, data: SceneSplits) -> bool:
     for id in truth.without_mask().tolist():
         data.repairs.add("object without a mask, not learnt", data.train.images.name(id))
     return True
-
-
-def _score(session: Session, task: Detection, config: DetectConfig, data: SceneSplits) -> None:
-    """Detections, scores and a sheet of the test images."""
-    scenes, run = data.test, session.run
-    failures = Failures(scenes.images, config.scenes.max_failed, "--scenes.max_failed")
-    every = max(1, len(scenes) // _SHEET_IMAGES)
-    results: list[dict[str, Any]] = []
-    seen: list[int | str] = []
-    shown: list[tuple[int, Found]] = []
-    for id, found in detect_objects(task.network, scenes, config.scenes, config.batch_size, task.fabric, failures):
-        results += as_results(scenes, id, found)
-        seen.append(scenes.image_ids[id])
-        if id % every == 0 and len(shown) < _SHEET_IMAGES:
-            shown.append((id, found))
-    if not session.world.is_rank_zero:
-        return
-    write_json(run.detections, results, indent=None)
-    if data.format == "voc":
-        scores = voc_scores(scenes, results, config.voc_points, seen)
-    else:
-        scores = coco_scores(scenes, results, task.masks and scenes.annotations.have_masks(), seen)
-    facts = {"weights": config.weights, "data": config.data, "format": data.format, "images": len(seen)}
-    write_json(run.result("detect"), {**facts, "iterations": config.schedule.iterations, **scores})
-    detection_sheet(scenes, shown, _SHEET_SCORE).save(run.detection_sheet)

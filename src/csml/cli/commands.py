@@ -150,6 +150,14 @@ _ALL = (
         presets=(AUTO, *DETECT_PRESETS),
     ),
     Command(
+        "score",
+        "score a detector on other annotated images",
+        "Score a detector of csml detect on other annotated images, and draw what it finds.",
+        settings.ScoreConfig,
+        "csml.api.scoring",
+        positional=(Positional("weights", "A run of csml detect, or its detector.safetensors."),),
+    ),
+    Command(
         "supervised",
         "train the same network with labels, for comparison",
         "Train the same network on the same images with their labels: what pre-training is compared with.",

@@ -14,7 +14,14 @@ from csml.config.commands import (
     SearchingConfig,
     TablesConfig,
 )
-from csml.config.detection import DetectConfig, DetectorConfig, DetectScheduleConfig, ScenesConfig, ScenesOfConfig
+from csml.config.detection import (
+    DetectConfig,
+    DetectorConfig,
+    DetectScheduleConfig,
+    ScenesConfig,
+    ScenesOfConfig,
+    ScoreConfig,
+)
 from csml.config.fields import Settings, check
 from csml.config.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from csml.config.frameworks.base import FrameworkConfig
@@ -120,6 +127,7 @@ __all__ = [
     "RunConfig",
     "ScenesConfig",
     "ScenesOfConfig",
+    "ScoreConfig",
     "SearchingConfig",
     "Settings",
     "SimSiamConfig",

@@ -7,7 +7,7 @@ from csml.config.fields import Settings, bounded, each, require, share
 from csml.config.images import MAX_SIDE
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_LR
-from csml.config.run import MAX_BATCH, SEEDS, RunConfig
+from csml.config.run import MAX_BATCH, SEEDS, HardwareConfig, RunConfig
 from csml.config.sources import Sources
 
 _MAX_ITERATIONS = 10**9
@@ -109,8 +109,19 @@ class DetectScheduleConfig(Settings):
     """Momentum of SGD."""
     weight_decay: float = bounded(1e-4, low=0, limit=1e3)
     """Weight decay."""
+    test_every: int | None = bounded(None, low=0, limit=_MAX_ITERATIONS)
+    """Iterations between two tests on the test images, rounded up to a multiple of report_every; the best weights are
+    kept as the detector. By default, and with 0, only the last weights are tested."""
+    patience: int | None = bounded(None, low=1, limit=10_000)
+    """Stop after so many tests in a row without a better AP. Needs test_every."""
+    ema: float | None = bounded(None, above=0, below=1)
+    """Test and keep the running average of the weights, which moves by 1 − ema at every iteration; 0.998 averages about
+    500 iterations."""
     report_every: int = bounded(500, above=0, limit=_MAX_ITERATIONS)
     """Iterations between two records of metrics; checkpoints count in these intervals, too."""
+
+    def check(self) -> None:
+        require(not self.patience or bool(self.test_every), "patience", "needs --schedule.test_every")
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,26 @@ class DetectConfig(RunConfig):
             "data",
             "synthetic scenes have no format, no lists and no split; give a folder with annotations",
         )
+
+
+@dataclass(frozen=True)
+class ScoreConfig(Settings):
+    """Settings of `csml score`."""
+
+    data: str | None = None
+    """A folder with annotated images in any layout that `csml scenes` understands."""
+    format: Format = "auto"
+    """Format of the annotations, as in `csml detect`."""
+    test: tuple[str, ...] = ()
+    """Images to score on: train, val or test, a list, or a JSON file. By default all annotated images."""
+    out: str | None = None
+    """Folder for scores, detections and pictures; by default the next free runs/NAME-score-001."""
+    batch_size: int = bounded(8, low=1, limit=MAX_BATCH)
+    """Images at a time."""
+    voc_points: Literal["11", "all"] = "11"
+    """How VOC's AP is computed, as in `csml detect`."""
+    scenes: ScenesConfig = ScenesConfig()
+    hardware: HardwareConfig = HardwareConfig()
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,12 @@ def _score(
     precision = evaluation.eval["precision"][:, :, :, 0, -1]  # (IoU, recall, class), all sizes, most detections
     by_class = [_percent(values.mean() if (values > -1).all() else -1) for values in precision.transpose(2, 0, 1)]
     scores: dict[str, Any] = {name: _percent(value) for name, value in zip(_NAMES, evaluation.stats, strict=False)}
-    return {**scores, "per_class": dict(zip(scenes.classes, by_class, strict=True))}
+    halves = [_percent(values.mean() if (values > -1).all() else -1) for values in precision[0].T]  # IoU 0.5
+    return {
+        **scores,
+        "per_class": dict(zip(scenes.classes, by_class, strict=True)),
+        "per_class_AP50": dict(zip(scenes.classes, halves, strict=True)),
+    }
 
 
 def _percent(value: float) -> float | None:

@@ -99,6 +99,30 @@ def open_scenes(
     return _described(train, test, config, format, notes, repairs)
 
 
+def open_annotated(
+    data: str, classes: Sequence[str], format: str = "auto", names: Sequence[str] = ()
+) -> tuple[Scenes, str, Repairs]:
+    """All annotated images of a folder, or those of some parts, for a detector that knows `classes`; their format."""
+    root = Path(data).expanduser().absolute()
+    if not root.is_dir():
+        raise CsmlError(f"data: there is no folder {root}; give one with images and their annotations")
+    folder = Folder(root)
+    format = _recognise(folder) if format == "auto" else format
+    parts = _FORMATS[format][1](folder)
+    repairs = Repairs()
+    chosen = chosen_parts(parts, names, names, root)[1] if names else [part for part in parts if part.role] or parts
+    found = _read(chosen, repairs)
+    stated = {one.name for scene in found.scenes for one in scene.objects}
+    if not stated & set(classes):
+        raise CsmlError(
+            f"data: {root} has {some(sorted(stated))}, and the detector knows {some(classes)}: none of them"
+        )
+    ids = {name: found.categories.get(name, 0) for name in classes}
+    own = len({*ids.values()}) == len(ids) and 0 not in ids.values()
+    categories = ids if own else {name: number for number, name in enumerate(classes, start=1)}
+    return assemble(found.scenes, root, categories, repairs, found.truth if own else None), format, repairs
+
+
 def _described(
     train: Scenes, test: Scenes, config: ScenesConfig, format: str, notes: list[str], repairs: Repairs
 ) -> SceneSplits:
