@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from csml.api.predicting import predict as predict
     from csml.api.pretraining import pretrain as pretrain
     from csml.api.run import Run as Run
+    from csml.api.scenes import scenes as scenes
+    from csml.api.scoring import score as score
     from csml.api.selecting import select as select
     from csml.demonstration import demo as demo
     from csml.explorer.explore import explore as explore
@@ -56,6 +58,8 @@ _PUBLIC = {
     "pretrain": "csml.api.pretraining",
     "report": "csml.reporting.report",
     "Run": "csml.api.run",
+    "scenes": "csml.api.scenes",
+    "score": "csml.api.scoring",
     "select": "csml.api.selecting",
     "supervised": "csml.api.classifying",
     "tables": "csml.ablations.tables",

@@ -76,7 +76,8 @@ def test_presets_are_valid(name: str) -> None:
 def test_a_run_leaves_scores_detections_a_sheet_and_a_detector(masked: Path) -> None:
     result = json.loads((masked / "detect.json").read_text())
     assert result["images"] == 6 and result["format"] == "synthetic"
-    assert set(result["box"]) == set(result["mask"]) == {"AP", "AP50", "AP75", "AP_S", "AP_M", "AP_L", "per_class"}
+    assert set(result["box"]) == set(result["mask"]) == {"AP", "AP50", "AP75", "AP_S", "AP_M", "AP_L", "per_class",
+                                                          "per_class_AP50"}  # fmt: skip
     assert Image.open(masked / "detections.png").width > 500
     assert [record["iteration"] for record in read_metrics(masked / "metrics.jsonl")] == [3, 6, 7]
     detector, facts = library.load_detector(masked)
@@ -149,7 +150,9 @@ def test_weights_of_another_trainer_and_files_with_workers(tmp_path: Path) -> No
     assert resumed.returncode == 0, resumed.stderr
     assert_equal_runs(tmp_path / "killed", tmp_path / "whole")
     assert "box past the border, clipped" in (tmp_path / "whole/repairs.csv").read_text()
-    assert set(json.loads((tmp_path / "whole/detect.json").read_text())["box"]) == {"AP", "AP50", "AP75", "per_class"}
+    assert set(json.loads((tmp_path / "whole/detect.json").read_text())["box"]) == {
+        "AP", "AP50", "AP75", "per_class", "per_class_AP50"
+    }  # fmt: skip
 
 
 def test_mixed_precision(small_run: Path, tmp_path: Path) -> None:
@@ -170,7 +173,7 @@ def test_a_detector_predicts_boxes_on_a_folder(masked: Path, tmp_path: Path) -> 
     found = [row for row in rows if "x0" in row]
     assert found and {row["path"] for row in rows} == {str(path) for path in (tmp_path / "photos").iterdir()}
     for row in found:
-        assert set(row) == {"path", "label", "probability", "x0", "y0", "x1", "y1"}
+        assert set(row) == {"path", "label", "score", "x0", "y0", "x1", "y1", "mask"}
         assert 0 <= row["x0"] < row["x1"] <= 50 and 0 <= row["y0"] < row["y1"] <= 40
 
 
@@ -180,7 +183,7 @@ def test_a_detector_predicts_boxes_on_a_folder(masked: Path, tmp_path: Path) -> 
         ([], "weights: give what to start from"),
         (["random", "--data", "/nowhere"], "data: there is no folder /nowhere"),
         (["random", "--format", "voc"], "synthetic scenes have no format"),
-        (["random", "--format", "yolo", "--data", "."], "format: expected one of auto, voc, coco, got yolo"),
+        (["random", "--format", "csv", "--data", "."], "format: expected one of auto, voc, coco, yolo, masks, fiftyone"),
         (["random", "--preset", "demo"], "preset: 'demo' is unknown; choose one of small-c4"),
         (["random", "--detector.masks", "true"], "detector.masks: needs --detector.kind fpn"),
         (["random", "--detector.kind", "fpn", "--detector.anchors", "[9]"], "detector.anchors: one for each of the"),

@@ -141,11 +141,13 @@ def test_images_without_objects_are_learnt_from_only_if_asked(voc: Path) -> None
 
 
 def test_a_list_that_is_not_there_is_one_line(voc: Path) -> None:
-    with pytest.raises(CsmlError, match=r"cannot read the list .*nothing.txt; there are test, trainval"):
+    with pytest.raises(CsmlError, match=r"train: .* has no nothing; there are test, trainval"):
         open_scenes(str(voc), ScenesConfig(), "voc", ["nothing"], ["test"])
-    shutil.rmtree(voc / "ImageSets")
-    with pytest.raises(CsmlError, match="neither VOC's nor COCO's layout"):
+    shutil.rmtree(voc / "Annotations")
+    with pytest.raises(CsmlError, match=r"no annotations were recognised in .*it holds 3 images"):
         open_scenes(str(voc), ScenesConfig())
+    with pytest.raises(CsmlError, match=r"has none of the 2 XML files that ImageSets/Main/trainval.txt names, such as"):
+        open_scenes(str(voc), ScenesConfig(), "voc")
 
 
 def test_parts_of_objects_are_not_objects(voc: Path) -> None:

@@ -5,32 +5,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from csml.api.choosing import is_automatic
 from csml.api.data import open_together
+from csml.api.fitting import Fit, disagreements, explain, fit
 from csml.api.run import PathLike, Run, path_of, required_weights
-from csml.api.session import Options, Session, run_session, start, train
+from csml.api.scoring import write_test
+from csml.api.session import Options, run_session, start, train
 from csml.api.settings import given, training_config
 from csml.config import RANDOM, DetectConfig, detect_preset
 from csml.console import show_log
-from csml.data.failures import Failures
 from csml.data.loading import fabric_for
 from csml.data.scenes.open import SceneSplits, open_scenes
 from csml.distributed.launch import join_world
 from csml.errors import CsmlError
-from csml.evaluation.coco_ap import coco_scores
-from csml.evaluation.detections import Found, as_results
-from csml.evaluation.detections import detect as detect_objects
-from csml.evaluation.voc_ap import voc_scores
-from csml.files import write_json
+from csml.evaluation.detection_test import DetectionTest
 from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
-from csml.sheets.detections import detection_sheet
 from csml.training.build import seeded
 from csml.training.detection import Detection
-from csml.weights import load_backbone, network_of
+from csml.weights import finds_objects, load_backbone, network_of, save_detector
 
 log = logging.getLogger("csml")
-
-_SHEET_IMAGES, _SHEET_SCORE = 12, 0.5
 
 
 @show_log()
@@ -45,12 +40,13 @@ def detect(
     overwrite: bool = False,
     **settings: Any,
 ) -> Run:
-    """Train a detector around a backbone on VOC or COCO annotations, and score it on the test images.
+    """Train a detector around a backbone on annotated images, and score it on the test images.
 
     Args:
         weights: a run, its directory, a weight file, or `random` for an untrained backbone.
-        data: a folder with annotations, or `synthetic`.
-        preset: `small-c4`, `small-fpn`, `voc-c4`, `coco-fpn-1x`, `coco-fpn-2x`.
+        data: a folder with annotations in any layout that `csml.scenes` understands, or `synthetic`.
+        preset: `auto`, the default for a folder without `config`: image size, anchors and length are chosen from the
+            boxes; `small-c4`, `small-fpn`, `voc-c4`, `coco-fpn-1x`, `coco-fpn-2x`.
         out, config, resume, overwrite: as `pretrain`.
         settings: any setting of `csml detect --help`.
     """
@@ -61,9 +57,26 @@ def detect(
 
 def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> DetectConfig:
     """The settings that `detect` would run with, checked."""
-    made = training_config(DetectConfig, detect_preset, None, **given(weights=path_of(weights)), **call)
+    call |= given(weights=path_of(weights))
+    fitted: Fit | None = None
+    if call.get("resume") is None and is_automatic(call.get("preset"), call.get("config"), call.get("data")):
+        call["preset"] = None
+        plain = training_config(DetectConfig, detect_preset, None, **call)
+        fitted = fit(open_data(plain).train.annotations)
+        call |= {"preset": fitted.preset, "chosen": fitted.chosen}
+    made = training_config(DetectConfig, detect_preset, None, **call)
+    if made.weights is None and len(made.test) == 1 and finds_objects(made.test[0]):
+        raise CsmlError(f"test: {made.test[0]} is a detector; score it on other images: csml score RUN --data FOLDER")
     start = required_weights(made.weights, "detect", "or random")
-    return made if start == RANDOM else replace(made, model=network_of(start))
+    made = made if start == RANDOM else replace(made, model=network_of(start))
+    if fitted is not None:
+        explain(fitted, made)
+    return made
+
+
+def open_data(config: DetectConfig) -> SceneSplits:
+    """The scenes that the settings name."""
+    return open_scenes(config.data, config.scenes, config.format, config.train, config.test, config.split)
 
 
 def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -> Path:
@@ -71,7 +84,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
     world = join_world(config.hardware)
     data = open_together(
         world,
-        lambda: open_scenes(config.data, config.scenes, config.format, config.train, config.test),
+        lambda: open_data(config),
         lambda splits: splits.train.images,
         config.data,
     )
@@ -83,13 +96,20 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
             net = load_backbone(str(config.weights))
         detector = build_detector(net, config.detector, len(data.train.classes), masks)
     with run_session(world, "detect", config, options, f"{Path(config.data).name}-detect", data.notes) as session:
+        for warning in (*data.warnings, *disagreements(config, data.train.annotations)):
+            log.warning(warning)
         data.repairs.log()
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
         fabric = fabric_for(data.train.images, config.scenes.workers, config.hardware)
-        task = Detection(config, detector, data.train, masks, session.run, fabric)
+        test = DetectionTest(data.test, data.format, config.scenes, config.batch_size, masks, config.voc_points, fabric)
+        task = Detection(config, detector, data.train, masks, test, session.run, fabric)
         train(session, task, config, fabric)
-        _score(session, task, config, data)
+        task.keep_best()
+        facts = {"weights": config.weights, "data": config.data, "iterations": config.schedule.iterations}
+        score = write_test(test, task.kept, session.run, facts)
+        if world.is_rank_zero:
+            save_detector(session.run.detector, task.kept, config, data.train.classes, masks, score)
     return session.run.root
 
 
@@ -107,28 +127,3 @@ def _wants_masks(config: DetectConfig, data: SceneSplits) -> bool:
     for id in truth.without_mask().tolist():
         data.repairs.add("object without a mask, not learnt", data.train.images.name(id))
     return True
-
-
-def _score(session: Session, task: Detection, config: DetectConfig, data: SceneSplits) -> None:
-    """Detections, scores and a sheet of the test images."""
-    scenes, run = data.test, session.run
-    failures = Failures(scenes.images, config.scenes.max_failed, "--scenes.max_failed")
-    every = max(1, len(scenes) // _SHEET_IMAGES)
-    results: list[dict[str, Any]] = []
-    seen: list[int | str] = []
-    shown: list[tuple[int, Found]] = []
-    for id, found in detect_objects(task.network, scenes, config.scenes, config.batch_size, task.fabric, failures):
-        results += as_results(scenes, id, found)
-        seen.append(scenes.image_ids[id])
-        if id % every == 0 and len(shown) < _SHEET_IMAGES:
-            shown.append((id, found))
-    if not session.world.is_rank_zero:
-        return
-    write_json(run.detections, results, indent=None)
-    if data.format == "voc":
-        scores = voc_scores(scenes, results, config.voc_points, seen)
-    else:
-        scores = coco_scores(scenes, results, task.masks and scenes.annotations.have_masks(), seen)
-    facts = {"weights": config.weights, "data": config.data, "format": data.format, "images": len(seen)}
-    write_json(run.result("detect"), {**facts, "iterations": config.schedule.iterations, **scores})
-    detection_sheet(scenes, shown, _SHEET_SCORE).save(run.detection_sheet)

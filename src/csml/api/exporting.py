@@ -13,12 +13,14 @@ from csml.console import show_log
 from csml.data.folders import open_folders
 from csml.distributed.world import ALONE
 from csml.errors import CsmlError
+from csml.models.detectors import Detector
 from csml.runs.directory import RunDirectory
 from csml.runs.locks import only_writers
-from csml.weights import load_backbone, load_classifier, network_of, weight_facts
+from csml.weights import finds_objects, load_backbone, load_classifier, load_detector, network_of, weight_facts
 from csml.weights.export import SUFFIXES, check_format, formats_of
 from csml.weights.export import export as write_export
 from csml.weights.export.files import library_name
+from csml.weights.export.onnx_detector import detector_to_onnx
 
 log = logging.getLogger("csml")
 
@@ -46,37 +48,42 @@ def export(
     Args:
         weights: a run, its directory, or a weight file of csml or another trainer.
         to: torchvision, timm, detectron2, onnx, safetensors or huggingface; by default what suits the network.
-        part: backbone, or classifier (onnx only).
+        part: backbone, classifier or detector; the latter two as onnx only.
         output: file or folder; by default in the run's export folder, or beside the weight file.
         overwrite: replace what is there.
         config: a YAML file of settings.
     """
     made = export_config(config=config, overwrite=overwrite, **given(to=to, part=part, output=output))
     source = Path(str(path_of(weights))).expanduser()
-    net, network, facts = _part(source, made)
-    format = made.to or ("onnx" if made.part == "classifier" else formats_of(network)[0])
+    part = made.part or ("detector" if finds_objects(source) else "backbone")
+    net, network, facts = _part(source, part, made.to)
+    format = made.to or (formats_of(network)[0] if part == "backbone" else "onnx")
     check_format(network, format)
     folder = RunDirectory(source).export if source.is_dir() else source.parent
-    name = library_name(network) + ("" if made.part == "backbone" else f"-{made.part}")
+    name = library_name(network) + ("" if part == "backbone" else f"-{part}")
     path = folder / f"{name}-{format}{SUFFIXES[format]}"
     if made.output:
         path = Path(made.output).expanduser()
     if path.exists() and not made.overwrite:
         raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
     path.parent.mkdir(parents=True, exist_ok=True)
-    how = write_export(net, network, facts, format, path)
+    if isinstance(net, Detector):
+        how = detector_to_onnx(net, facts, path)
+    else:
+        how = write_export(net, network, facts, format, path)
     log.info("written to %s; to load it:", path)
     return Exported(path, how)
 
 
-def _part(source: Path, config: ExportConfig) -> tuple[nn.Module, BackboneConfig, dict[str, Any]]:
+def _part(source: Path, part: str, to: str | None) -> tuple[nn.Module, BackboneConfig, dict[str, Any]]:
     """What to export, its architecture and its facts."""
-    if config.part == "backbone":
+    if part == "backbone":
         return load_backbone(source), network_of(source), weight_facts(source)
-    if config.to not in (None, "onnx"):
-        raise CsmlError(f"part: a classifier is exported as onnx only, not as {config.to}; give --to onnx")
-    classifier, facts = load_classifier(source)
-    return classifier, BackboneConfig(facts["backbone"], facts["small_images"]), facts
+    if to not in (None, "onnx"):
+        raise CsmlError(f"part: a {part} is exported as onnx only, not as {to}; give --to onnx")
+    load = load_detector if part == "detector" else load_classifier
+    net, facts = load(source)
+    return net, BackboneConfig(facts["backbone"], facts["small_images"]), facts
 
 
 def export_config(weights: Any = None, *, config: PathLike | None = None, **settings: Any) -> ExportConfig:

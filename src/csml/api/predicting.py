@@ -11,23 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from csml.api.finding import CORNERS, OBJECT_COLUMNS, ObjectFinder, refuse_for_labels
 from csml.api.images import open_files_and_folders
 from csml.api.processes import in_processes
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import device_for
 from csml.api.settings import using_config
-from csml.config import PredictConfig, ScenesConfig
+from csml.config import PredictConfig
 from csml.console import show_log
 from csml.data.depth import reading_of
-from csml.data.failures import Failures
-from csml.data.images import FolderImages, Images, ListedImages
-from csml.data.loading import fabric_for
+from csml.data.images import Images
 from csml.data.tables import as_cell
+from csml.data.video import VIDEOS
 from csml.distributed.launch import join_world
 from csml.errors import CsmlError, disk_problem
 from csml.evaluation.predictions import predict as classify
 from csml.models.classifier import Classifier
-from csml.models.detectors import Detector
 from csml.progress import watched
 from csml.runs.directory import directory_of
 from csml.runs.trust import Trust, read_trust
@@ -35,10 +34,8 @@ from csml.weights import finds_objects, load_classifier, load_detector
 
 log = logging.getLogger("csml")
 
-_CORNERS = ("x0", "y0", "x1", "y1")
 _LABEL_COLUMNS = ("path", "label", "probability", "entropy", "error")
 _TRUSTED_COLUMNS = ("path", "label", "probability", "entropy", "familiar", "error")
-_OBJECT_COLUMNS = ("path", "label", "probability", *_CORNERS, "error")
 _STDOUT = "-"
 _UNLIKE_IMAGES = 0.3
 """Share of images unlike the labelled ones from which a warning is due; of the labelled ones it is 5 %."""
@@ -68,7 +65,8 @@ class Predictions:
 
     @property
     def probabilities(self) -> list[float | None]:
-        return [row.get("probability") for row in self.rows]
+        """Of a detector, the score of each object."""
+        return [row.get("probability", row.get("score")) for row in self.rows]
 
     @property
     def entropies(self) -> list[float | None]:
@@ -78,7 +76,12 @@ class Predictions:
     @property
     def boxes(self) -> list[tuple[float, ...] | None]:
         """Corners x0, y0, x1, y1 in pixels. Of detectors only."""
-        return [tuple(row[c] for c in _CORNERS) if _CORNERS[0] in row else None for row in self.rows]
+        return [tuple(row[c] for c in CORNERS) if CORNERS[0] in row else None for row in self.rows]
+
+    @property
+    def masks(self) -> list[Any]:
+        """Run-length codes or polygons in COCO's form. Of detectors with masks only."""
+        return [row.get("mask") for row in self.rows]
 
 
 @show_log()
@@ -94,7 +97,8 @@ def predict(
 
     Args:
         weights: a run of `finetune`, `mine`, `supervised` or `detect`, or its weight file.
-        sources: a folder or an image file, or several of them.
+        sources: a folder, an image file, a list of paths (.txt, one per line), or several of them; for a detector also
+            video files.
         keep: return the rows; False where there are too many and only the file is wanted.
         config: a YAML file of settings.
         settings: any setting of `csml predict --help`; `output` also writes a .csv or .jsonl file as it goes.
@@ -119,10 +123,14 @@ def predict_config(
 def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> list[Row]:
     """Predict in this process, which may be one of several; returns the rows if they are to be kept."""
     trust: Trust | None = None
-    columns: tuple[str, ...] = _OBJECT_COLUMNS
+    finder: ObjectFinder | None = None
+    columns: tuple[str, ...] = OBJECT_COLUMNS
+    rows_of: Callable[[Any], Rows]
     if finds_objects(weights):
-        rows_of = partial(_objects, *load_detector(weights), config)
+        finder = ObjectFinder(*load_detector(weights), config)
+        rows_of = finder.rows
     else:
+        refuse_for_labels(config)
         trust = read_trust(directory_of(weights).trust)
         columns = _LABEL_COLUMNS if trust is None else _TRUSTED_COLUMNS
         rows_of = partial(_labels, *load_classifier(weights), trust, config)
@@ -131,23 +139,46 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
     kept: list[Row] = []
     writes = config.output is not None and join_world(config.hardware).is_rank_zero
     with _table(str(config.output), columns) if writes else contextlib.nullcontext(_discard) as write:
-        for images, folder in open_files_and_folders(sources, reading_of(config.images)):
-            for id, rows in rows_of(images):
-                path = folder + images.name(id)
-                listed: list[Row] = [{"error": "cannot be read"}] if rows is None else rows or [{}]
-                for row in listed:
-                    write({"path": path, **row})
-                    if keep:
-                        kept.append({"path": path, **row})
-                    probability += float(row.get("probability", 0.0))
-                    unfamiliar += row.get("familiar") is False
-                if rows is None:
-                    log.warning("cannot be read: %s", path)
-                counted, failed = counted + 1, failed + (rows is None)
+        for path, rows in _all_rows(sources, config, rows_of, finder):
+            listed: list[Row] = [{"error": "cannot be read"}] if rows is None else rows or [{}]
+            for row in listed:
+                write({"path": path, **row})
+                if keep:
+                    kept.append({"path": path, **row})
+                probability += float(row.get("probability", 0.0))
+                unfamiliar += row.get("familiar") is False
+            if rows is None:
+                log.warning("cannot be read: %s", path)
+            counted, failed = counted + 1, failed + (rows is None)
     log.info("%d images%s", counted, f", {failed} of them cannot be read" if failed else "")
     if trust is not None and counted > failed:
         _say_how_far_to_trust(trust, counted - failed, probability, unfamiliar)
     return kept
+
+
+def _all_rows(
+    sources: list[str], config: PredictConfig, rows_of: Callable[[Any], Rows], finder: ObjectFinder | None
+) -> Iterator[tuple[str, list[Row] | None]]:
+    """The path of each image, and of each frame of a video, with the rows about it."""
+    names = [name for source in sources for name in _listed(source)]
+    videos = [name for name in names if Path(name).suffix.lower() in VIDEOS]
+    if videos and finder is None:
+        raise CsmlError(f"{videos[0]}: a classifier labels images, not videos; give a run of csml detect")
+    for images, folder in open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)):
+        for id, rows in rows_of(images):
+            yield folder + images.name(id), rows
+    for video in videos:
+        if finder is not None:
+            yield from ((video, rows) for rows in finder.frame_rows(Path(video).expanduser()))
+
+
+def _listed(source: str) -> list[str]:
+    """The paths in a list, one per line and relative to the list; a source that is no list is itself."""
+    path = Path(source).expanduser()
+    if path.suffix.lower() != ".txt" or not path.is_file():
+        return [source]
+    lines = path.read_text("utf-8").splitlines()
+    return [str(path.parent / line.strip()) for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _say_how_far_to_trust(trust: Trust, images: int, probability: float, unfamiliar: int) -> None:
@@ -191,36 +222,6 @@ def _labels(
             yield id, [row] if good else None
 
 
-def _objects(
-    detector: Detector, facts: dict[str, Any], config: PredictConfig, images: FolderImages | ListedImages
-) -> Rows:
-    """One row per object, best first; an image without objects has a row with its path only."""
-    from csml.data.scenes.repair import unannotated
-    from csml.evaluation.detections import detect
-
-    paths = {str(images.path(id)): id for id in range(len(images))}
-    scenes, bad = unannotated([Path(path) for path in paths])
-    yield from ((paths[path], None) for path in bad)
-    if scenes is None:
-        return
-    fabric = fabric_for(scenes.images, config.images.workers, config.hardware)
-    reading = ScenesConfig(
-        test_side=facts["test_side"], max_side=facts["max_side"], workers=config.images.workers, max_failed=1.0
-    )
-    failures = Failures(scenes.images, reading.max_failed)
-    detector = detector.to(fabric.device)
-    for number, found in detect(detector, scenes, reading, config.batch_size or 8, fabric, failures):
-        columns = zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
-        rows = [
-            {"label": facts["classes"][label], "probability": score, **dict(zip(_CORNERS, box, strict=True))}
-            for label, score, box in columns
-            if score >= config.min_score
-        ]
-        yield paths[str(scenes.image_ids[number])], rows
-    for number in failures.ids:
-        yield paths[str(scenes.image_ids[number])], None
-
-
 def _discard(row: Row) -> None:
     """Where nothing is written."""
 
@@ -246,6 +247,8 @@ def _cell(value: Any) -> Any:
     """A value as CSV shows it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict | list):
+        return json.dumps(value)
     if isinstance(value, float):
         return f"{value:.4f}"
     return as_cell(value) if isinstance(value, str) else value

@@ -7,7 +7,7 @@ from typing import Any
 
 from csml import config as settings
 from csml.cli.options import Options, Parsed, Positional
-from csml.config import DETECT_PRESETS, PRESETS
+from csml.config import AUTO, DETECT_PRESETS, PRESETS
 from csml.console import is_rank_zero
 
 _WEIGHTS = Positional("weights", "A run directory or a weight file, of csml or another trainer; or lite0, timm:NAME.")
@@ -132,13 +132,30 @@ _ALL = (
         keywords={"output": "-", "keep": False},
     ),
     Command(
+        "scenes",
+        "show how the annotations of a folder are understood; convert them to COCO",
+        "Show what csml detect would learn from: images, boxes per class, sizes, repairs, and a sheet of twenty.",
+        settings.ScenesOfConfig,
+        "csml.api.scenes",
+        positional=(Positional("data", "A folder with annotated images: VOC, COCO, YOLO, masks or FiftyOne."),),
+        keywords={"sheet": "scenes.png"},
+    ),
+    Command(
         "detect",
-        "train a detector from a backbone on VOC or COCO annotations, and score it",
-        "Train a detector around a backbone on VOC or COCO annotations, score it, and draw what it finds.",
+        "train a detector from a backbone on annotated images, and score it",
+        "Train a detector around a backbone on annotated images, score it, and draw what it finds.",
         settings.DetectConfig,
         "csml.api.detecting",
         positional=(Positional("weights", f"{_WEIGHTS.help[:-1]}, or random.", required=False),),
-        presets=DETECT_PRESETS,
+        presets=(AUTO, *DETECT_PRESETS),
+    ),
+    Command(
+        "score",
+        "score a detector on other annotated images",
+        "Score a detector of csml detect on other annotated images, and draw what it finds.",
+        settings.ScoreConfig,
+        "csml.api.scoring",
+        positional=(Positional("weights", "A run of csml detect, or its detector.safetensors."),),
     ),
     Command(
         "supervised",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from csml.api.judging import KnnResult, LinearResult
     from csml.api.neighboring import Neighbor
     from csml.api.run import Run
+    from csml.api.scenes import ScenesResult
+    from csml.api.scoring import ScoreResult
     from csml.api.selecting import ToLabel
     from csml.demonstration import DemoResult
     from csml.explorer.explore import Explorer
@@ -65,15 +67,44 @@ def finetune(run: "Run") -> None:
 
 
 def detect(run: "Run") -> None:
-    scores = {kind: values for kind, values in run.results["detect"].items() if kind in ("box", "mask")}
-    names = [name for name in scores["box"] if name != "per_class"]
-    table = Table("", *names, title="Test images")
-    for kind, values in scores.items():
-        table.add_row(kind, *("" if values[name] is None else f"{values[name]:.1f}" for name in names))
-    Console().print(table)
+    _detection_scores(run.results["detect"])
     log.info("detections are in %s, as a file and as pictures; the detector, in Python:", run.path)
     log.info("    detector = csml.Run(%r).detector()", str(run.path))
     log.info("    found = detector([image])  # (3, h, w), uint8 or in [0, 1] → boxes, labels from 1, scores, masks")
+
+
+def score(result: "ScoreResult") -> None:
+    _detection_scores(result.result)
+    log.info("detections, a sheet and figures are in %s", result.path)
+
+
+def _detection_scores(result: dict[str, Any]) -> None:
+    """Tables of the test of a detector: scores, classes, errors by kind."""
+    from csml.evaluation.detection_report import detection_sections
+
+    for section in detection_sections(result)[:3]:
+        table = Table(*section.columns, title=section.title, caption=section.text)
+        for row in section.rows:
+            table.add_row(*row)
+        Console(highlight=False).print(table)
+
+
+def scenes(result: "ScenesResult") -> None:
+    console = Console(highlight=False)
+    table = Table("class", title=f"Boxes per class ({result.format})")
+    for part in result.parts:
+        table.add_column(part, justify="right")
+    for row, name in enumerate(result.classes):
+        table.add_row(name, *(f"{part.boxes[row]:,}" for part in result.parts.values()))
+    console.print(table)
+    table = Table("", *result.parts, title="Sizes in pixels: smallest, median, largest")
+    for title, of in (("images, shorter side", "short_sides"), ("images, longer side", "long_sides"),
+                      ("boxes, root of the area", "box_sides"), ("boxes per image", "crowding")):  # fmt: skip
+        rows = (getattr(part, of) for part in result.parts.values())
+        table.add_row(title, *("none" if row is None else " · ".join(f"{value:.0f}" for value in row) for row in rows))
+    console.print(table)
+    for file in result.written:
+        log.info("written: %s", file)
 
 
 def knn(result: "KnnResult") -> None:

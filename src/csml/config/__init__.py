@@ -17,7 +17,14 @@ from csml.config.commands import (
     SelectConfig,
     TablesConfig,
 )
-from csml.config.detection import DetectConfig, DetectorConfig, DetectScheduleConfig, ScenesConfig
+from csml.config.detection import (
+    DetectConfig,
+    DetectorConfig,
+    DetectScheduleConfig,
+    ScenesConfig,
+    ScenesOfConfig,
+    ScoreConfig,
+)
 from csml.config.fields import Settings, check
 from csml.config.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from csml.config.frameworks.base import FrameworkConfig
@@ -124,6 +131,8 @@ __all__ = [
     "ReportConfig",
     "RunConfig",
     "ScenesConfig",
+    "ScenesOfConfig",
+    "ScoreConfig",
     "SearchingConfig",
     "SelectConfig",
     "Settings",

@@ -101,8 +101,18 @@ class PredictConfig(Settings):
     """A .csv file, or .jsonl or .json for JSON lines; - for standard output, the default of the command line."""
     batch_size: int | None = bounded(None, low=1, limit=MAX_BATCH)
     """Images per batch; by default 256, or 8 for a detector."""
-    min_score: float = share(0.5)
-    """Detectors: leave out objects with a lower score."""
+    min_score: float | None = share(None)
+    """Detectors: leave out objects with a lower score. By default the score with the best F1 on the test images of the
+    run, or 0.5 if it is not known."""
+    masks: Literal["rle", "polygons", "none"] = "rle"
+    """Detectors with masks: how masks are written, in COCO's form: run lengths, or polygons, which have no holes."""
+    pictures: str | None = None
+    """Detectors: a folder for the images with the objects drawn on them."""
+    tiles: int | None = bounded(None, low=32, limit=100_000, unit="pixels")
+    """Detectors: cut images into overlapping tiles of this side, in pixels of the image, and merge what is found: for
+    images much larger than those it was trained on, with small objects."""
+    every: int = bounded(1, low=1, limit=10**6)
+    """Detectors: of a video, look at every so many-th frame."""
     images: ImagesConfig = ImagesConfig()
     hardware: HardwareConfig = HardwareConfig()
 
@@ -126,8 +136,9 @@ class ExportConfig(Settings):
     """Library or format to export to; by default torchvision for its ResNets, timm for other networks of timm, onnx for
     the rest and for classifiers. huggingface: a folder in the layout of timm models on the Hugging Face Hub; for
     small, tiny and nano a folder with the few lines of torch that build the network."""
-    part: Literal["backbone", "classifier"] = "backbone"
-    """What to export. classifier: of a run of finetune, mine or supervised, with its class names; onnx only."""
+    part: Literal["backbone", "classifier", "detector"] | None = None
+    """What to export; by default the backbone, or the detector of a run of detect. classifier: of a run of finetune,
+    mine or supervised, with its class names; classifiers and detectors as onnx only."""
     output: str | None = None
     """File or folder; by default RUN/export/NAME with the suffix of the format, or next to a weight file."""
     overwrite: bool = False

@@ -7,10 +7,11 @@ from csml.config.fields import Settings, bounded, each, require, share
 from csml.config.images import MAX_SIDE
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_LR
-from csml.config.run import MAX_BATCH, RunConfig
+from csml.config.run import MAX_BATCH, SEEDS, HardwareConfig, RunConfig
 from csml.config.sources import Sources
 
 _MAX_ITERATIONS = 10**9
+Format = Literal["auto", "voc", "coco", "yolo", "masks", "fiftyone"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class ScenesConfig(Settings):
     """Length of the shorter side of a test image, in pixels."""
     max_side: int = bounded(1333, low=32, limit=MAX_SIDE, unit="pixels")
     """Largest length of the longer side, in pixels; larger images are shrunk to it."""
+    split_seed: int = bounded(0, low=0, limit=SEEDS - 1)
+    """Random seed of the images that --split draws to test on. The seed of the run does not change them."""
     flip: float = share(0.5)
     """Probability of a horizontal flip. Set it to 0 if left and right differ in meaning."""
     max_failed: float = share(0.05)
@@ -61,6 +64,8 @@ class DetectorConfig(Settings):
     anchors: tuple[int, ...] = each((32, 64, 128, 256, 512), low=1, limit=MAX_SIDE, unit="pixels")
     """Sides of the anchor boxes in pixels. c4 uses all of them at every position, fpn one per level (five). Objects
     much smaller than the smallest anchor are not found."""
+    ratios: tuple[float, ...] = each((0.5, 1.0, 2.0), low=0.05, limit=20)
+    """Heights of the anchor boxes over their widths."""
     roi_side: int = bounded(14, low=2, limit=256)
     """Side in pixels to which a proposal is resampled before stage 4 halves it; c4 only. Use 8 for small backbones on
     small images."""
@@ -104,8 +109,19 @@ class DetectScheduleConfig(Settings):
     """Momentum of SGD."""
     weight_decay: float = bounded(1e-4, low=0, limit=1e3)
     """Weight decay."""
+    test_every: int | None = bounded(None, low=0, limit=_MAX_ITERATIONS)
+    """Iterations between two tests on the test images, rounded up to a multiple of report_every; the best weights are
+    kept as the detector. By default, and with 0, only the last weights are tested."""
+    patience: int | None = bounded(None, low=1, limit=10_000)
+    """Stop after so many tests in a row without a better AP. Needs test_every."""
+    ema: float | None = bounded(None, above=0, below=1)
+    """Test and keep the running average of the weights, which moves by 1 − ema at every iteration; 0.998 averages about
+    500 iterations."""
     report_every: int = bounded(500, above=0, limit=_MAX_ITERATIONS)
     """Iterations between two records of metrics; checkpoints count in these intervals, too."""
+
+    def check(self) -> None:
+        require(not self.patience or bool(self.test_every), "patience", "needs --schedule.test_every")
 
 
 @dataclass(frozen=True)
@@ -116,17 +132,20 @@ class DetectConfig(RunConfig):
     """Backbone to start from: a run directory or a weight file, from csml or another trainer, or `random` for a
     randomly initialised model.backbone. The word --weights may be omitted."""
     data: Sources = Sources("synthetic")
-    """A folder with VOC or COCO annotations, or synthetic."""
-    format: Literal["auto", "voc", "coco"] = "auto"
-    """Format of the annotations. voc: JPEGImages, Annotations and ImageSets/Main, for one year or several; coco: JSON
-    files. auto: detect it."""
+    """A folder with annotated images in any layout that `csml scenes` understands, or synthetic."""
+    format: Format = "auto"
+    """Format of the annotations. voc: an XML file per image, with or without lists; coco: JSON files of any name; yolo:
+    text files; masks: PNG files with a value per object, or a file per object; fiftyone: samples.json. auto: detect
+    it."""
     train: tuple[str, ...] = ()
-    """Images to train on. voc: a list such as VOC2007/trainval, or several, '["VOC2007/train", "VOC2012/val"]'; by
-    default trainval of all years, otherwise train. coco: a JSON file below --data; by default
-    annotations/instances_train*.json."""
+    """Images to train on, if the data does not say it or something else is wanted: train, val or test; a list of VOC,
+    such as VOC2007/trainval; a JSON file of COCO. Or several, '["VOC2007/train", "VOC2012/val"]'. By default VOC's
+    choice, or what is called train."""
     test: tuple[str, ...] = ()
-    """Images to test on, in the same way. By default test of the first year that has it, otherwise val; for coco
-    annotations/instances_val*.json."""
+    """Images to test on, in the same way. By default VOC's choice, or what is called val, otherwise test."""
+    split: float | None = bounded(None, above=0, below=1)
+    """Share of all annotated images to test on, drawn by scenes.split_seed so that every class is on both sides. By
+    default 0.2 if the data has no images to test on."""
     batch_size: int = bounded(16, low=1, limit=MAX_BATCH)
     """Images per step."""
     voc_points: Literal["11", "all"] = "11"
@@ -141,9 +160,51 @@ class DetectConfig(RunConfig):
         small = min(self.scenes.short_sides) < 64
         require(self.batch_size > 1 or not small, "batch_size", "at least 2 for images below 64 pixels, not 1")
         require(not self.hardware.compile, "hardware.compile", "detectors cannot be compiled; leave it out")
-        named = self.format != "auto" or self.train or self.test
+        named = self.format != "auto" or self.train or self.test or self.split
         require(
             self.data != "synthetic" or not named,
             "data",
-            "synthetic scenes have no format and no lists; give a folder with annotations",
+            "synthetic scenes have no format, no lists and no split; give a folder with annotations",
         )
+
+
+@dataclass(frozen=True)
+class ScoreConfig(Settings):
+    """Settings of `csml score`."""
+
+    data: str | None = None
+    """A folder with annotated images in any layout that `csml scenes` understands."""
+    format: Format = "auto"
+    """Format of the annotations, as in `csml detect`."""
+    test: tuple[str, ...] = ()
+    """Images to score on: train, val or test, a list, or a JSON file. By default all annotated images."""
+    out: str | None = None
+    """Folder for scores, detections and pictures; by default the next free runs/NAME-score-001."""
+    batch_size: int = bounded(8, low=1, limit=MAX_BATCH)
+    """Images at a time."""
+    voc_points: Literal["11", "all"] = "11"
+    """How VOC's AP is computed, as in `csml detect`."""
+    scenes: ScenesConfig = ScenesConfig()
+    hardware: HardwareConfig = HardwareConfig()
+
+
+@dataclass(frozen=True)
+class ScenesOfConfig(Settings):
+    """Settings of `csml scenes`."""
+
+    format: Format = "auto"
+    """Format of the annotations, as in `csml detect`."""
+    train: tuple[str, ...] = ()
+    """Images to train on, as in `csml detect`."""
+    test: tuple[str, ...] = ()
+    """Images to test on, as in `csml detect`."""
+    split: float | None = bounded(None, above=0, below=1)
+    """Share of all annotated images to test on, as in `csml detect`."""
+    sheet: str | None = None
+    """An image file to draw: twenty images with their annotations as they were understood. By default scenes.png, from
+    Python none."""
+    coco: str | None = None
+    """A folder to write: the same images and annotations in COCO's layout."""
+    repairs: str | None = None
+    """A .csv file to write: every problem in the annotations, and what was done about it."""
+    scenes: ScenesConfig = ScenesConfig()

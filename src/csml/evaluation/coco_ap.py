@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from csml.data.scenes import Scenes
+from csml.data.scenes.coco_file import as_coco
 from csml.data.scenes.repair import compressed
 from csml.extras import extra
 
@@ -29,7 +30,7 @@ def coco_scores(
         masks: whether the results have masks to score.
         image_ids: the images that the detector has processed.
     """
-    truth = _completed(scenes.truth, scenes) if scenes.truth is not None else _as_coco(scenes)
+    truth = _completed(scenes.truth, scenes) if scenes.truth is not None else as_coco(scenes)
     scores = {"box": _score(truth, results, "bbox", scenes, image_ids)}
     if masks:
         # Without boxes, pycocotools takes a detection's area from its mask, as it does for the ground truth.
@@ -61,7 +62,12 @@ def _score(
     precision = evaluation.eval["precision"][:, :, :, 0, -1]  # (IoU, recall, class), all sizes, most detections
     by_class = [_percent(values.mean() if (values > -1).all() else -1) for values in precision.transpose(2, 0, 1)]
     scores: dict[str, Any] = {name: _percent(value) for name, value in zip(_NAMES, evaluation.stats, strict=False)}
-    return {**scores, "per_class": dict(zip(scenes.classes, by_class, strict=True))}
+    halves = [_percent(values.mean() if (values > -1).all() else -1) for values in precision[0].T]  # IoU 0.5
+    return {
+        **scores,
+        "per_class": dict(zip(scenes.classes, by_class, strict=True)),
+        "per_class_AP50": dict(zip(scenes.classes, halves, strict=True)),
+    }
 
 
 def _percent(value: float) -> float | None:
@@ -89,30 +95,3 @@ def _completed(file: Path, scenes: Scenes) -> dict[str, Any]:
         row.setdefault("area", float(rle.area(mask)) if mask is not None else row["bbox"][2] * row["bbox"][3])
         kept.append(row)
     return {"info": {}, "images": images, "categories": content["categories"], "annotations": kept}
-
-
-def _as_coco(scenes: Scenes) -> dict[str, Any]:
-    """Ground truth in memory, in the form of a COCO file."""
-    annotations: list[dict[str, Any]] = []
-    for id in range(len(scenes)):
-        objects = scenes.annotations.objects(id)
-        rows = zip(objects.boxes.tolist(), objects.labels.tolist(), objects.crowd.tolist(), objects.masks, strict=True)
-        for (x0, y0, x1, y1), label, crowd, mask in rows:
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": scenes.image_ids[id],
-                    "category_id": scenes.category_ids[label],
-                    "bbox": [x0, y0, x1 - x0, y1 - y0],
-                    "area": float(rle.area(mask)) if mask is not None else (x1 - x0) * (y1 - y0),
-                    "iscrowd": int(crowd),
-                    **({} if mask is None else {"segmentation": mask}),
-                }
-            )
-    sizes = scenes.annotations.sizes.tolist()
-    return {
-        "info": {},
-        "images": [{"id": id, "height": h, "width": w} for id, (h, w) in zip(scenes.image_ids, sizes, strict=True)],
-        "categories": [{"id": id, "name": name} for id, name in zip(scenes.category_ids, scenes.classes, strict=True)],
-        "annotations": annotations,
-    }

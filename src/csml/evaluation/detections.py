@@ -63,11 +63,11 @@ def _detect(
         with fabric.autocast():
             detections, resized_sizes, _ = detector.run_network(images)
         rows = zip(batch.ids, detections, resized_sizes, batch.sizes, strict=True)
-        yield batch.failed, [(id, _found(detector, found, resized, size)) for id, found, resized, size in rows]
+        yield batch.failed, [(id, to_found(detector, found, resized, size)) for id, found, resized, size in rows]
     detector.train(was_training)
 
 
-def _found(detector: Detector, detection: Detection, resized: tuple[int, int], size: tuple[int, int]) -> Found:
+def to_found(detector: Detector, detection: Detection, resized: tuple[int, int], size: tuple[int, int]) -> Found:
     """Rescale a detection to the original image; masks are pasted a few at a time and kept compressed."""
     chunks: list[Detection] = []
     codes: list[Rle] = []

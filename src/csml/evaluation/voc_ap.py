@@ -15,7 +15,7 @@ _THRESHOLDS = tuple(threshold / 100 for threshold in range(50, 100, 5))
 def voc_scores(
     scenes: Scenes, results: list[dict[str, Any]], points: str, image_ids: list[int | str]
 ) -> dict[str, Any]:
-    """Scores of boxes (`box`): AP, AP50, AP75 in percent, and AP50 by class (None for a class without objects).
+    """Scores of boxes (`box`): AP, AP50, AP75 in percent, and AP and AP50 by class (None without objects).
 
     Args:
         scenes: the ground truth; a difficult object is neither a miss nor, if detected, a false positive.
@@ -37,15 +37,21 @@ def voc_scores(
     )  # (classes, thresholds)
     known = ~np.isnan(by_class[:, 0])
     means = 100 * by_class[known].mean(axis=0) if known.any() else None
-    names = zip(scenes.classes, by_class[:, 0].tolist(), known.tolist(), strict=True)
     return {
         "box": {
             "AP": None if means is None else float(means.mean()),
             "AP50": None if means is None else float(means[0]),
             "AP75": None if means is None else float(means[_THRESHOLDS.index(0.75)]),
-            "per_class": {name: 100 * value if is_known else None for name, value, is_known in names},
+            "per_class": _named(scenes.classes, by_class.mean(axis=1), known),
+            "per_class_AP50": _named(scenes.classes, by_class[:, 0], known),
         }
     }
+
+
+def _named(classes: tuple[str, ...], values: np.ndarray, known: np.ndarray) -> dict[str, float | None]:
+    """Percent by class; None where a class has no objects."""
+    rows = zip(classes, values.tolist(), known.tolist(), strict=True)
+    return {name: 100 * value if is_known else None for name, value, is_known in rows}
 
 
 def _class_ap(

@@ -18,7 +18,7 @@ RUN/
   folds/HOW-1/, …            run directories of `csml finetune` while it cross-validates
   round-1/, round-2/, …      a run directory per round of mining, with pseudo_labels.csv and mined.json
   repairs.csv                problems in the annotations of a detector
-  detections.json, detections.png
+  detections.json, detections.png, figures/   of a detector's test; best-detector.safetensors while it trains
   knn.json, linear.json, supervised.json, finetune.json, mine.json, detect.json   results
   baselines.json             what the results have to beat: raw pixels, untrained network, starting weights
   linear/                    run directory of a linear probe
@@ -128,6 +128,11 @@ class RunDirectory:
     def detector(self) -> Path:
         return self.root / DETECTOR
 
+    @property
+    def best_detector(self) -> Path:
+        """The detector after the test with the highest AP."""
+        return self.root / "best-detector.safetensors"
+
     # Pre-training.
 
     def neighbors(self, epoch: int) -> Path:
@@ -199,6 +204,11 @@ class RunDirectory:
     @property
     def detection_sheet(self) -> Path:
         return self.root / "detections.png"
+
+    @property
+    def detection_figures(self) -> Path:
+        """Precision over recall, confusions and errors by kind, as PNG and SVG."""
+        return self.root / "figures"
 
     # Verbs that use a finished run.
 

@@ -1,5 +1,6 @@
 """Training of a detector: iterations over batches of scenes, all layers tuned."""
 
+import copy
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from csml.data.scenes import Scenes
 from csml.data.scenes.loading import SceneBatch, as_input, scene_batches
 from csml.data.scenes.sampling import training_plans
 from csml.distributed.world import world_of
+from csml.evaluation.detection_test import DetectionTest
 from csml.models.detectors import Detector, Truth
 from csml.models.sync_batchnorm import synchronised
 from csml.runs.directory import RunDirectory
@@ -22,6 +24,7 @@ from csml.training.build import build_optimizer
 from csml.training.schedule import Timetable
 from csml.training.task import LossAndMetrics, deal
 from csml.weights import save_detector
+from csml.weights.reading import read_tensors
 
 _REFERENCE_BATCH = 16
 
@@ -29,30 +32,46 @@ _REFERENCE_BATCH = 16
 class Detection:
     """The task of `csml detect`; an epoch is `schedule.report_every` iterations.
 
+    With `schedule.test_every` it is tested while it trains, and the best weights are kept; with `schedule.ema` the
+    weights that are tested and kept are a running average.
+
     Args:
         config: checked settings.
         detector: the network to start from.
         scenes: the annotated images to learn from.
         masks: whether the scenes have masks to learn.
+        test: the test images.
         run: where weights are written.
         fabric: device, precision and processes.
     """
 
     command = "detect"
-    stopped = False
     smallest_batch = 1
     advice = "try half of schedule.lr_per_16, or schedule.warmup 1000"
 
     def __init__(
-        self, config: DetectConfig, detector: Detector, scenes: Scenes, masks: bool, run: RunDirectory, fabric: Fabric
+        self,
+        config: DetectConfig,
+        detector: Detector,
+        scenes: Scenes,
+        masks: bool,
+        test: DetectionTest,
+        run: RunDirectory,
+        fabric: Fabric,
     ) -> None:
         self.config, self.scenes, self.masks, self.run, self.fabric = config, scenes, masks, run, fabric
+        self.test = test
+        self.best: float | None = None
+        """highest AP of the tests so far"""
+        self.worse = 0
+        """tests since then"""
         self.images, self.fingerprint = scenes.images, scenes.fingerprint()
         self.world, self.device = world_of(fabric), fabric.device
         self.timetable = _timetable(config)
         self.failures = Failures(scenes.images, config.scenes.max_failed, "--scenes.max_failed")
         synchronised(detector, self.world, self.device)
         self.network = detector.train()
+        self.average = copy.deepcopy(detector).to(self.device).eval() if config.schedule.ema else None
         schedule = config.schedule
         lr = schedule.lr_per_16 * config.batch_size / _REFERENCE_BATCH
         settings = OptimizerConfig(momentum=schedule.momentum, weight_decay=schedule.weight_decay)
@@ -73,7 +92,18 @@ class Detection:
 
     def before_epoch(self, epoch: int) -> None: ...
 
-    def before_step(self, progress: float) -> None: ...
+    @torch.no_grad()
+    def before_step(self, progress: float) -> None:
+        """Move the average towards the weights that the step before has left."""
+        if self.average is None:
+            return
+        share = 1 - float(self.config.schedule.ema or 0)
+        for name, value in self.network.state_dict().items():
+            mean = self.average.state_dict()[name]
+            if value.is_floating_point():
+                mean.lerp_(value, share)
+            else:
+                mean.copy_(value)
 
     def train_step(self, network: Any, batch: SceneBatch, generator: torch.Generator) -> LossAndMetrics:
         images, targets = as_input(batch, self.device)
@@ -92,21 +122,61 @@ class Detection:
         total = self.timetable.steps
         record["iteration"] = done = min(epoch * self.timetable.per_epoch, total)
         terms = [f"{name.removeprefix('loss/')} {record[name]:.3f}" for name in record if name.startswith("loss/")]
+        tested = self._test(record) if self._is_time_to_test(done) else ""
         return (
             f"iteration {done:>{len(str(total))},}/{total:,}  loss {record['loss']:.3f}  ({', '.join(terms)})  "
-            f"{record['images_per_second']:,.1f} images/s"
+            f"{record['images_per_second']:,.1f} images/s{tested}"
         )
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the AP has not risen for as many tests as `schedule.patience` allows."""
+        return self.config.schedule.patience is not None and self.worse >= self.config.schedule.patience
+
+    @property
+    def kept(self) -> Detector:
+        """The weights to use: the average, if there is one."""
+        return self.network if self.average is None else self.average
+
+    def keep_best(self) -> None:
+        """Load the weights of the best test into the network, if there was one."""
+        if self.best is not None:
+            self.kept.load_state_dict(read_tensors(self.run.best_detector))
+
+    def _is_time_to_test(self, done: int) -> bool:
+        every = self.config.schedule.test_every
+        if not every:
+            return False
+        per_epoch = self.timetable.per_epoch
+        return done // every > max(0, done - per_epoch) // every or done == self.timetable.steps
+
+    def _test(self, record: dict[str, Any]) -> str:
+        """Test the weights and keep them if they are the best so far; a note for the log."""
+        scores = self.test.run(self.kept).scores  # every process sees all detections
+        record["AP"], record["AP50"] = (scores["box"][name] or 0.0 for name in ("AP", "AP50"))
+        if self.best is None or record["AP"] > self.best:
+            self.best, self.worse = record["AP"], 0
+            if self.world.is_rank_zero:
+                save_detector(self.run.best_detector, self.kept, self.config, self.scenes.classes, self.masks)
+            self.world.barrier()
+        else:
+            self.worse += 1
+        return f"  AP {record['AP']:.1f}  AP50 {record['AP50']:.1f}" + ("  (best so far)" if not self.worse else "")
+
     def save_weights(self) -> None:
-        save_detector(self.run.detector, self.network, self.config, self.scenes.classes, self.masks)
+        save_detector(self.run.detector, self.kept, self.config, self.scenes.classes, self.masks)
 
     def where(self, epoch: int, step: int) -> str:
         return f"iteration {epoch * self.timetable.per_epoch + step}"
 
     def state_dict(self) -> dict[str, Any]:
-        return {}
+        average = {} if self.average is None else {"average": self.average.state_dict()}
+        return {"best": self.best, "worse": self.worse, **average}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.best, self.worse = state.get("best"), state.get("worse", 0)
+        if self.average is not None and "average" in state:
+            self.average.load_state_dict(state["average"])
 
 
 def _timetable(config: DetectConfig) -> Timetable:

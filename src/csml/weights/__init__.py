@@ -61,6 +61,7 @@ def load_backbone(path: str | Path) -> Backbone:
     """
     if names_weights(str(path)):
         return load_named(str(path)).eval()
+    _refuse_detector(path)
     facts, tensors = weight_facts(path), read_tensors(_file(path, BACKBONE))
     if not facts:
         tensors = backbone_tensors(tensors)
@@ -76,6 +77,7 @@ def network_of(path: str | Path) -> BackboneConfig:
     """The architecture of the network that the weights belong to."""
     if names_weights(str(path)):
         return network_by_name(str(path))
+    _refuse_detector(path)
     facts = weight_facts(path)
     return _network(path, facts, {} if facts else backbone_tensors(read_tensors(_file(path, BACKBONE))))
 
@@ -111,12 +113,30 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
     return classifier.eval(), facts
 
 
-def save_detector(path: Path, detector: Detector, config: DetectConfig, classes: tuple[str, ...], masks: bool) -> None:
-    """Write a detector, with metadata about its input and its class names."""
+def save_detector(
+    path: Path,
+    detector: Detector,
+    config: DetectConfig,
+    classes: tuple[str, ...],
+    masks: bool,
+    min_score: float | None = None,
+) -> None:
+    """Write a detector, with metadata about its input and its class names.
+
+    Args:
+        path: file to write.
+        detector: the network.
+        config: the settings it was trained with.
+        classes: names.
+        masks: whether it has masks.
+        min_score: the score from which on its detections are best, if that is known.
+    """
     network = {"backbone": config.model.backbone, "small_images": config.model.small_images}
     sizes = {"test_side": config.scenes.test_side, "max_side": config.scenes.max_side}
     sizes |= {"mean": detector.transform.image_mean, "std": detector.transform.image_std}
-    _save(path, detector, {**network, **sizes, "detector": asdict(config.detector), "masks": masks, "classes": classes})
+    known = {} if min_score is None else {"min_score": min_score}
+    built = {"detector": asdict(config.detector), "masks": masks, "classes": classes}
+    _save(path, detector, {**network, **sizes, **built, **known})
 
 
 def finds_objects(path: str | Path) -> bool:
@@ -135,10 +155,12 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
     Returns:
         The detector and the metadata of its file: classes, test_side, …
     """
+    if not finds_objects(path):
+        file = _file(path, BACKBONE)  # says so if there is nothing at all
+        kind = "a classifier" if "classes" in weight_facts(file) else "a backbone"
+        raise CsmlError(f"{path} is {kind}, not a detector; give a run of csml detect, or make one: csml detect {path}")
     file = _file(path, DETECTOR)
     facts = weight_facts(file)
-    if "detector" not in facts:
-        raise CsmlError(f"{path} is not a detector; give a run of csml detect")
     settings: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in facts["detector"].items()
     }
@@ -147,6 +169,15 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
     _fill(detector, read_tensors(file), f"{path} does not fit {facts['backbone']}")
     detector.sides = (facts["test_side"], facts["max_side"])
     return detector.eval(), facts
+
+
+def _refuse_detector(path: str | Path) -> None:
+    """Raise if a detector was given where a backbone is wanted."""
+    root = Path(path).expanduser()
+    if finds_objects(root) and not (root.is_dir() and (root / BACKBONE).exists()):
+        raise CsmlError(
+            f"{path} is a detector, not a backbone; give the weights it was trained from, or use it with csml predict"
+        )
 
 
 def weight_facts(path: str | Path) -> dict[str, Any]:

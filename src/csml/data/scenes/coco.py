@@ -1,69 +1,63 @@
-"""The COCO format: for each split, a JSON file with images, annotations and categories, and a folder of images."""
+"""COCO's JSON files of any name, one or one per split, with images, annotations and categories."""
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from csml.data.scenes.annotations import Scenes
-from csml.data.scenes.repair import FoundObject, FoundScene, Repairs, assemble
-from csml.errors import CsmlError, some
+from csml.data.scenes.folder import Folder, role_of
+from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
+from csml.errors import CsmlError
 
-_TRAIN = ("annotations/instances_train*.json", "annotations/*train*.json", "train/*.json")
-_TEST = (
-    "annotations/instances_val*.json",
-    "annotations/*val*.json",
-    "val*/*.json",
-    "annotations/*test*.json",
-    "test/*.json",
-)
-"""Where COCO and common exporters put the files, the most common place first."""
+_KEYS = (b'"images"', b'"annotations"', b'"categories"')
+_ENDS = 65_536
+"""Bytes at both ends of a JSON file in which its keys are searched."""
+_OWN = "instances"
+"""COCO's files with this in their name have boxes; those beside them have captions and key points."""
 
 
-def is_coco(root: Path) -> bool:
-    return bool(_first_match(root, _TRAIN) and _first_match(root, _TEST))
+def is_coco(folder: Folder) -> bool:
+    return bool(_files(folder))
 
 
-def read_coco(
-    root: Path, train: Sequence[str], test: Sequence[str], repairs: tuple[Repairs, Repairs]
-) -> tuple[Scenes, Scenes]:
-    """Read the training and the test scenes.
-
-    Args:
-        root: the folder.
-        train, test: one JSON file each, relative to `root`; if empty, the usual places are searched.
-        repairs: collects the problems of each split.
-    """
-    wanted = ((train, _TRAIN, "train"), (test, _TEST, "test"))
-    files = [_file(root, names, patterns, key) for names, patterns, key in wanted]
-    train_content = _read(files[0])
-    categories = _categories(files[0], train_content)
-    test_content = _read(files[1])
-    unknown = {id: name for id, name in _categories(files[1], test_content).items() if categories.get(id) != name}
-    if unknown:
-        id, name = next(iter(unknown.items()))
-        raise CsmlError(f"test: {files[1].name} has the category {id} {name!r}, which {files[0].name} does not have")
-    first = _scenes(root, files[0], train_content, categories, repairs[0])
-    return first, _scenes(root, files[1], test_content, categories, repairs[1])
+def coco_parts(folder: Folder) -> list[Part]:
+    """Every COCO file, named by its path; its role is that of its name, such as instances_train2017.json, or of its
+    folder, such as valid/_annotations.coco.json."""
+    files = _files(folder) or folder.with_suffix(".json")
+    roles = {file: role_of(file.stem) or folder.role(file) for file in files}
+    own = {role for file, role in roles.items() if _OWN in file.stem}
+    return [
+        Part(
+            folder.relative(file),
+            role if role not in own or _OWN in file.stem else None,
+            partial(_read_part, folder, file),
+            joins=False,
+        )
+        for file, role in roles.items()
+    ]
 
 
-def _file(root: Path, names: Sequence[str], patterns: Sequence[str], key: str) -> Path:
-    if len(names) > 1:
-        raise CsmlError(f"{key}: give one COCO file, not {len(names)}")
-    matches = [] if names else _first_match(root, patterns)
-    if len(matches) > 1:
-        raise CsmlError(f"{key}: {root} has several: {some([file.name for file in matches])}; name one with --{key}")
-    found = root / names[0] if names else next(iter(matches), None)
-    if found is None or not found.exists():
-        wanted = names[0] if names else f"such as {patterns[0]}"
-        raise CsmlError(f"{key}: {root} has no file {wanted}; name it with --{key}")
-    return found
+def _files(folder: Folder) -> list[Path]:
+    return [file for file in folder.with_suffix(".json") if _looks_like_coco(file)]
 
 
-def _first_match(root: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files that match the first pattern with any match."""
-    return next((files for pattern in patterns if (files := sorted(root.glob(pattern)))), [])
+def _looks_like_coco(file: Path) -> bool:
+    """Whether two of COCO's three keys are near the ends of a file; it may be too large to be read twice."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_ENDS)
+            opened.seek(max(len(text), file.stat().st_size - _ENDS))
+            text += opened.read()
+    except OSError:
+        return False
+    return sum(key in text for key in _KEYS) >= 2
+
+
+def _read_part(folder: Folder, file: Path, repairs: Repairs) -> Found:
+    content = _read(file)
+    categories = _categories(file, content)
+    return Found(_scenes(folder, file, content, categories, repairs), {n: id for id, n in categories.items()}, file)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -86,35 +80,52 @@ def _categories(file: Path, content: dict[str, Any]) -> dict[int, str]:
         raise CsmlError(f"data: a category of {file} has no id or no name") from error
     if not named:
         raise CsmlError(f"data: {file} has no categories")
-    return dict(sorted(named.items()))
+    used = {row.get("category_id") for row in content["annotations"]}
+    parents = {str(row.get("supercategory")) for row in content["categories"]}
+    # Roboflow lists the group of all classes as one more class, which has no objects.
+    groups = {id for id, name in named.items() if id not in used and name in parents and len(named) > 1}
+    return {id: name for id, name in sorted(named.items()) if id not in groups}
 
 
-def _scenes(root: Path, file: Path, content: dict[str, Any], categories: dict[int, str], repairs: Repairs) -> Scenes:
-    labels = {id: label for label, id in enumerate(categories)}
+def _scenes(
+    folder: Folder, file: Path, content: dict[str, Any], categories: dict[int, str], repairs: Repairs
+) -> list[FoundScene]:
     images: dict[Any, tuple[str, tuple[int, int] | None]] = {}
     for row in content["images"]:
         if not isinstance(row.get("file_name"), str) or not isinstance(row.get("id"), (int, str)):
             raise CsmlError(f"data: an image of {file} has no id or no file_name")
         if row["id"] in images:
             raise CsmlError(f"data: {file} has two images with the id {row['id']}")
-        if Path(row["file_name"]).is_absolute() or ".." in Path(row["file_name"]).parts:
-            raise CsmlError(f"data: {file} names a file outside of its folder: {row['file_name']}")
         sized = isinstance(row.get("height"), int) and isinstance(row.get("width"), int)
-        images[row["id"]] = (row["file_name"], (row["height"], row["width"]) if sized else None)
+        name = row["file_name"].replace("\\", "/")
+        images[row["id"]] = (name, (row["height"], row["width"]) if sized else None)
     objects: dict[Any, list[FoundObject]] = defaultdict(list)
     for row in content["annotations"]:
         image, category = row.get("image_id"), row.get("category_id")
         if image not in images:
             repairs.add("annotation of an unlisted image, skipped", f"image_id {image}")
-        elif category not in labels:
+        elif category not in categories:
             repairs.add(f"annotation of the unlisted category {category}, skipped", images[image][0])
         else:
             box = _corners(row.get("bbox"))
             crowd = bool(row.get("iscrowd", 0))
-            objects[image].append(FoundObject(box, labels[category], crowd, False, row.get("segmentation")))
-    folder = _image_folder(root, file, [name for name, _ in images.values()])
-    found = [FoundScene(folder / name, id, size, objects[id]) for id, (name, size) in images.items()]
-    return assemble(found, root, tuple(categories.values()), tuple(categories), repairs, truth=file)
+            objects[image].append(FoundObject(categories[category], box, crowd, False, row.get("segmentation")))
+    place = _image_folder(folder.root, file, [name for name, _ in images.values()])
+    return [FoundScene(_image(folder, file, place, name), id, size, objects[id]) for id, (name, size) in images.items()]
+
+
+def _image(folder: Folder, file: Path, place: Path | None, name: str) -> Path:
+    """The image in `place`; without a place, the nearest one with the same file name below the data folder.
+
+    Label Studio writes paths of its own server, which must not be followed.
+    """
+    outside = Path(name).is_absolute() or ".." in Path(name).parts
+    if place is not None and not outside:
+        return place / name
+    found = folder.image(file, name=Path(name).name)
+    if found is None and outside:
+        raise CsmlError(f"data: {file} names a file outside of its folder: {name}")
+    return found or file.parent / Path(name).name
 
 
 def _corners(box: Any) -> tuple[float, float, float, float] | None:
@@ -126,14 +137,17 @@ def _corners(box: Any) -> tuple[float, float, float, float] | None:
     return x, y, x + max(0.0, width), y + max(0.0, height)
 
 
-def _image_folder(root: Path, file: Path, names: list[str]) -> Path:
-    """The folder with most of the first few images: one named after the file, one beside it, or any other in `root`."""
+def _image_folder(root: Path, file: Path, names: list[str]) -> Path | None:
+    """The folder with most of the first few images: one named after the file, one beside it, or any other in `root`;
+    None if no folder has any of them."""
     split = file.stem.rsplit("_", 1)[-1]  # instances_val2017 → val2017
     candidates = [root / split, root / "images" / split, root / "images", file.parent, file.parent / "images", root]
-    others = sorted(path for pattern in ("*", "images/*") for path in root.glob(pattern) if path.is_dir())
+    candidates += [file.parent / "data", file.parent / "data" / split]  # FiftyOne's
+    others = sorted(path for pattern in ("*", "images/*", "*/images") for path in root.glob(pattern))
+    names = [name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts][:20]
 
     def existing(folder: Path) -> int:
-        return sum((folder / name).exists() for name in names[:20])
+        return sum((folder / name).exists() for name in names)
 
-    best = max(candidates, key=existing)
-    return best if existing(best) or not others else max(others, key=existing)
+    best = (max(folders, key=existing, default=root) for folders in (candidates, others))
+    return next((folder for folder in best if existing(folder)), None)

@@ -1,10 +1,7 @@
 """Checks annotations against the images: repairs what it can, skips the rest, and records both."""
 
-import csv
-import logging
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,64 +11,14 @@ from pycocotools import mask as rle
 from csml.data.decode import Decodable, DecodeError, Picture
 from csml.data.images import ListedImages
 from csml.data.scenes.annotations import Annotations, Objects, Rle, Scenes
-from csml.errors import CsmlError, some
-from csml.files import atomic_write
+from csml.data.scenes.found import FoundObject, FoundScene, Repairs
+from csml.errors import CsmlError
 from csml.progress import watched
-
-log = logging.getLogger("csml")
 
 _SMALLEST = 1.0
 """Minimum side of a box, in pixels."""
 _SAME_SHAPE = 0.02
 """Maximum relative difference of the aspect ratios at which an image counts as a scaled copy."""
-
-
-@dataclass(frozen=True)
-class FoundObject:
-    """An object as the annotation file states it."""
-
-    box: tuple[float, float, float, float] | None
-    """x0, y0, x1, y1; None: take it from the mask"""
-    label: int
-    crowd: bool = False
-    difficult: bool = False
-    segmentation: Any = None
-    """in COCO's form: polygons, or a run-length code, compressed or not"""
-
-
-@dataclass(frozen=True)
-class FoundScene:
-    """An image as the annotation file states it."""
-
-    path: Path
-    id: int | str
-    size: tuple[int, int] | None
-    """height and width, if the file states them"""
-    objects: list[FoundObject]
-
-
-@dataclass
-class Repairs:
-    """The problems that were found in annotations, and what was done about them."""
-
-    rows: list[tuple[str, str, str]] = field(default_factory=list)
-    """kind, image, detail"""
-
-    def add(self, kind: str, image: object, detail: str = "") -> None:
-        self.rows.append((kind, str(image), detail))
-
-    def log(self) -> None:
-        """Log one line per kind, with the first few image names."""
-        by_kind: dict[str, list[str]] = defaultdict(list)
-        for kind, image, _ in self.rows:
-            by_kind[kind].append(image)
-        for kind, names in by_kind.items():
-            log.warning("%s: %d (%s)", kind, len(names), some(list(dict.fromkeys(names))))
-
-    def write(self, path: Path) -> None:
-        """Write all rows as CSV."""
-        with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("kind", "image", "detail"), *self.rows])
 
 
 class AnnotatedFiles(ListedImages):
@@ -92,12 +39,20 @@ class AnnotatedFiles(ListedImages):
 def assemble(
     found: Sequence[FoundScene],
     root: Path,
-    classes: tuple[str, ...],
-    category_ids: tuple[int, ...],
+    categories: Mapping[str, int],
     repairs: Repairs,
     truth: Path | None = None,
 ) -> Scenes:
-    """Check every scene against the header of its image and collect the usable ones."""
+    """Check every scene against the header of its image and collect the usable ones.
+
+    Args:
+        found: what the annotations state.
+        root: the folder of the data set.
+        categories: the classes to learn and their ids; objects of other classes are left out.
+        repairs: collects the problems.
+        truth: the COCO file to score against, if there is one.
+    """
+    labels = {name: label for label, name in enumerate(categories)}
     paths: list[Path] = []
     ids: list[int | str] = []
     sizes: list[tuple[int, int]] = []
@@ -127,7 +82,7 @@ def assemble(
             else:
                 repairs.add("stated size is wrong, the size of the image is used", name, detail)
         picture.close()
-        objects.append(usable_objects(found_objects, size, name, repairs))
+        objects.append(usable_objects(found_objects, size, name, labels, repairs))
         paths.append(scene.path)
         ids.append(scene.id)
         sizes.append(size)
@@ -135,7 +90,8 @@ def assemble(
         first = f" ({repairs.rows[0][0]}: {repairs.rows[0][1]})" if repairs.rows else ""
         raise CsmlError(f"data: no annotated image in {root} can be used{first}")
     images = AnnotatedFiles(paths, root, frozenset(as_stored))
-    return Scenes(images, Annotations.pack(sizes, objects), classes, tuple(ids), category_ids, truth)
+    packed = Annotations.pack(sizes, objects)
+    return Scenes(images, packed, tuple(categories), tuple(ids), tuple(categories.values()), truth)
 
 
 def _common_scale(stated: tuple[int, int], size: tuple[int, int]) -> float | None:
@@ -158,17 +114,21 @@ def _scaled(one: FoundObject, scale: float) -> FoundObject:
 def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:
     """Image files without annotations as scenes, and the paths of those that cannot be read."""
     try:
-        scenes = assemble([FoundScene(path, str(path), None, []) for path in paths], Path("/"), (), (), Repairs())
+        scenes = assemble([FoundScene(path, str(path), None, []) for path in paths], Path("/"), {}, Repairs())
     except CsmlError:
         return None, [str(path) for path in paths]
     good = set(scenes.image_ids)
     return scenes, [str(path) for path in paths if str(path) not in good]
 
 
-def usable_objects(found: list[FoundObject], size: tuple[int, int], name: str, repairs: Repairs) -> Objects:
-    """The usable objects of an image of `size` (height, width), with boxes clipped to it."""
+def usable_objects(
+    found: list[FoundObject], size: tuple[int, int], name: str, labels: Mapping[str, int], repairs: Repairs
+) -> Objects:
+    """The usable objects of the image `name` of `size` (height, width), with boxes clipped to it."""
     kept: list[tuple[np.ndarray, FoundObject, Rle | None]] = []
-    for one in found:
+    for unknown in sorted({one.name for one in found if one.name not in labels}):
+        repairs.add(f"class {unknown} is not in the training set, its objects are left out", name)
+    for one in (one for one in found if one.name in labels):
         mask = _mask(one, size, name, repairs)
         box = one.box
         if box is None and mask is not None:
@@ -182,7 +142,7 @@ def usable_objects(found: list[FoundObject], size: tuple[int, int], name: str, r
             kept.append((clipped, one, mask))
     return Objects(
         boxes=np.array([box for box, _, _ in kept], dtype=np.float32).reshape(-1, 4),
-        labels=np.array([one.label for _, one, _ in kept], dtype=np.int64),
+        labels=np.array([labels[one.name] for _, one, _ in kept], dtype=np.int64),
         crowd=np.array([one.crowd for _, one, _ in kept], dtype=bool),
         difficult=np.array([one.difficult for _, one, _ in kept], dtype=bool),
         masks=[mask for _, _, mask in kept],
@@ -201,7 +161,7 @@ def _clipped(
     if width < _SMALLEST or height < _SMALLEST:
         repairs.add("box without area, skipped", name, stated)
         return None
-    if (np.abs(cut - [x0, y0, x1, y1]) >= 1).any():  # less than a pixel is rounding
+    if (np.abs(cut - [x0, y0, x1, y1]) > 1).any():  # a pixel is rounding, or a file that counts from 0
         repairs.add("box past the border, clipped", name, stated)
     return cut
 

@@ -1,108 +1,109 @@
-"""The Pascal VOC layout: JPEGImages/, Annotations/ (one XML file per image) and ImageSets/Main/ (lists of names)."""
+"""Pascal VOC's XML files, one per image: in VOC's folders with lists of names, beside the images, or anywhere."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 from csml.data.decode import EXTENSIONS
-from csml.data.scenes.annotations import Scenes
-from csml.data.scenes.repair import FoundObject, FoundScene, Repairs, assemble
+from csml.data.scenes.folder import Folder
+from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
+from csml.data.scenes.instance_masks import read_instances, with_masks
 from csml.errors import CsmlError, some
 from csml.progress import watched
 
-_SETS = "ImageSets/Main"
+_SETS = ("ImageSets/Main", "ImageSets/Segmentation")
 _SPLITS = (("trainval", "test"), ("train", "val"), ("train", "test"))
 """Names of the training and test lists; the first pair that exists is used."""
+_LOOKED_AT = 5
+"""XML files of a folder that are opened to see whether they are annotations."""
 
 
-def is_voc(root: Path) -> bool:
-    return any((year / _SETS).is_dir() and (year / "Annotations").is_dir() for year in _years(root))
+def is_voc(folder: Folder) -> bool:
+    return any(_is_annotation(file) for file in folder.with_suffix(".xml")[:_LOOKED_AT])
 
 
-def read_voc(
-    root: Path, train: Sequence[str], test: Sequence[str], repairs: tuple[Repairs, Repairs]
-) -> tuple[Scenes, Scenes]:
-    """Read the training and the test scenes.
-
-    Args:
-        root: a folder with this layout, or one with several years of it, such as VOCdevkit.
-        train, test: names of lists, such as `trainval` or, for one year, `VOC2007/trainval`; several are concatenated.
-            If empty, VOC's own choice: trainval of all years and test of 2007; else train and val.
-        repairs: collects the problems of each split.
-    """
-    if not train or not test:
-        default = _default_lists(root)
-        train, test = train or default[0], test or default[1]
-    found = [_read_lists(root, names, each) for names, each in zip((train, test), repairs, strict=True)]
-    classes = tuple(sorted({name for _, objects in found[0] for name, _ in objects}))
-    if not classes:
-        raise CsmlError(f"data: the images of {', '.join(train)} in {root} have no objects")
-    numbers = {name: label for label, name in enumerate(classes)}
-    scenes = []
-    for split, each in zip(found, repairs, strict=True):
-        named: list[FoundScene] = []
-        for scene, objects in split:
-            for name in {name for name, _ in objects if name not in numbers}:
-                each.add(f"class {name} is not in the training set, its objects are left out", scene.path.name)
-            known = [FoundObject(**values, label=numbers[name]) for name, values in objects if name in numbers]  # type: ignore[arg-type]
-            named.append(FoundScene(scene.path, scene.id, scene.size, known))
-        scenes.append(assemble(named, root, classes, tuple(range(1, len(classes) + 1)), each))
-    return scenes[0], scenes[1]
+def voc_parts(folder: Folder) -> list[Part]:
+    """VOC's lists if there are any, such as `trainval` or, of several years, `VOC2007/trainval`; else the XML files by
+    the folder they are in: those of train/, of test/, …"""
+    if lists := _lists(folder):
+        return lists
+    by_role: dict[str | None, list[Path]] = {}
+    for file in folder.with_suffix(".xml"):
+        by_role.setdefault(folder.role(file), []).append(file)
+    return [Part(role or "all", role, partial(_read_files, folder, files)) for role, files in by_role.items()]
 
 
-_Named = list[tuple[str, dict[str, object]]]
-"""Class name, box and flag of each object, before classes are numbered."""
+def _is_annotation(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return b"<annotation" in opened.read(2048)
+    except OSError:
+        return False
 
 
-def _years(root: Path) -> list[Path]:
-    """The folder itself, or the subfolders that have the layout."""
-    if (root / _SETS).is_dir():
-        return [root]
-    return sorted(path.parent.parent for path in root.glob(f"*/{_SETS}") if path.is_dir())
-
-
-def _default_lists(root: Path) -> tuple[list[str], list[str]]:
-    """Names of the training and test lists to use if none is given."""
-    years = _years(root)
-    if not years:
-        raise CsmlError(f"data: {root} is not in VOC's layout: it has no {_SETS} folder")
-    prefix = {year: "" if year == root else f"{year.name}/" for year in years}
+def _lists(folder: Folder) -> list[Part]:
+    """The lists of all years. VOC's choice: train on trainval of all years, and test on that of the first year which
+    has a test list, for VOC 2012's is not public."""
+    found: dict[str, tuple[Path, Path]] = {}  # list name → year, file
+    for file in folder.with_suffix(".txt"):
+        year = file.parents[2]
+        if year.is_relative_to(folder.root) and any(file.parent == year / place for place in _SETS):
+            prefix = "" if year == folder.root else f"{folder.relative(year)}/"
+            prefix += "Segmentation/" if file.parent.name == "Segmentation" and (year / _SETS[0]).is_dir() else ""
+            found[f"{prefix}{file.stem}"] = (year, file)
+    roles: dict[str, str] = {}
     for train, test in _SPLITS:
-        train_lists = [f"{prefix[year]}{train}" for year in years if (year / _SETS / f"{train}.txt").exists()]
-        test_lists = [f"{prefix[year]}{test}" for year in years if (year / _SETS / f"{test}.txt").exists()]
+        train_lists, test_lists = (
+            [name for name in found if Path(name).name == wanted and Path(name).parent.name != "Segmentation"]
+            for wanted in (train, test)
+        )
         if train_lists and test_lists:
-            return train_lists, test_lists[:1]  # VOC 2012's test annotations are not public
-    raise CsmlError(f"train, test: name the lists of {root} to train and to test on: {_lists(root)}")
+            roles = {**dict.fromkeys(train_lists, "train"), test_lists[0]: "test"}
+            break
+    return [
+        Part(name, roles.get(name), partial(_read_list, folder, year, file)) for name, (year, file) in found.items()
+    ]
 
 
-def _lists(root: Path) -> str:
-    files = sorted(path for year in _years(root) for path in (year / _SETS).glob("*.txt"))
-    return some([f"{file.parents[2].relative_to(root) / file.stem}" for file in files], 10)
+def _read_list(folder: Folder, year: Path, list_file: Path, repairs: Repairs) -> Found:
+    try:
+        lines = list_file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CsmlError(f"train, test: cannot read the list {list_file}") from error
+    stems = [words[0].removesuffix(".jpg").removesuffix(".xml") for line in lines if (words := line.split())]
+    if not stems:
+        raise CsmlError(f"train, test: the list {folder.relative(list_file)} of {folder.root} is empty")
+    annotations = next((path for path in (year / "Annotations", year / "annotations") if path.is_dir()), year)
+    scenes = []
+    for stem in watched(stems, "reading annotations", total=len(stems)):
+        scene = _read_annotation(folder, annotations / f"{stem}.xml", stem, repairs, year)
+        scenes += [] if scene is None else [scene]
+    if not scenes:
+        raise CsmlError(
+            f"data: {annotations} has none of the {len(stems)} XML files that {folder.relative(list_file)} names, "
+            f"such as {stems[0]}.xml"
+        )
+    return Found(scenes, {})
 
 
-def _read_lists(root: Path, names: Sequence[str], repairs: Repairs) -> list[tuple[FoundScene, _Named]]:
-    entries: list[tuple[Path, str]] = []
-    for name in names:
-        year = (root / name).parent
-        file = year / _SETS / f"{Path(name).name}.txt"
-        try:
-            lines = file.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CsmlError(f"train, test: cannot read the list {file}; there are {_lists(root)}") from error
-        entries += [(year, words[0]) for line in lines if (words := line.split())]
-    if not entries:
-        raise CsmlError(f"train, test: the list {', '.join(names)} of {root} is empty")
-    several = len({year for year, _ in entries}) > 1
-    found = []
-    for year, stem in watched(entries, "reading annotations", total=len(entries)):
-        scene = _read_annotation(year, stem, f"{year.name}/{stem}" if several else stem, repairs)
-        if scene is not None:
-            found.append(scene)
-    return found
+def _read_files(folder: Folder, files: list[Path], repairs: Repairs) -> Found:
+    names = [file.stem for file in files]
+    unique = len(set(names)) == len(names)
+    scenes = []
+    for file in watched(files, "reading annotations", total=len(files)):
+        if _is_annotation(file):
+            id = file.stem if unique else folder.relative(file.with_suffix(""))
+            scene = _read_annotation(folder, file, id, repairs)
+            scenes += [] if scene is None else [scene]
+    if not scenes:
+        problem = f" ({repairs.rows[0][0]}: {repairs.rows[0][1]})" if repairs.rows else ""
+        raise CsmlError(f"data: no XML file of {some([folder.relative(file) for file in files])} can be used{problem}")
+    return Found(scenes, {})
 
 
-def _read_annotation(year: Path, stem: str, id: str, repairs: Repairs) -> tuple[FoundScene, _Named] | None:
-    file = year / "Annotations" / f"{stem}.xml"
+def _read_annotation(
+    folder: Folder, file: Path, id: str, repairs: Repairs, year: Path | None = None
+) -> FoundScene | None:
     try:
         tree = ElementTree.parse(file).getroot()
     except OSError:
@@ -111,7 +112,7 @@ def _read_annotation(year: Path, stem: str, id: str, repairs: Repairs) -> tuple[
     except (ElementTree.ParseError, ValueError) as error:
         repairs.add("annotation cannot be read, image skipped", file.name, str(error))
         return None
-    objects: _Named = []
+    objects: list[FoundObject] = []
     for element in tree.iter("object"):
         name, corners = (element.findtext("name") or "").strip(), element.find("bndbox")
         try:
@@ -124,19 +125,26 @@ def _read_annotation(year: Path, stem: str, id: str, repairs: Repairs) -> tuple[
         difficult = (element.findtext("difficult") or "0").strip() == "1"
         # VOC counts pixels from 1 and includes the last one, so the smaller coordinate is reduced by one pixel.
         box = (x0 - (x0 <= x1), y0 - (y0 <= y1), x1 - (x1 < x0), y1 - (y1 < y0))
-        objects.append((name, {"box": box, "difficult": difficult}))
-    return FoundScene(_image_of(year, stem, tree), id, _stated_size(tree), []), objects
+        objects.append(FoundObject(name, box, difficult=difficult))
+    if year is not None and (masks := year / "SegmentationObject" / f"{file.stem}.png").exists():
+        objects = with_masks(objects, read_instances(masks), file.name, repairs)
+    return FoundScene(_image_of(folder, file, tree, year), id, _stated_size(tree), objects)
 
 
-def _image_of(year: Path, stem: str, tree: ElementTree.Element) -> Path:
-    folder = year / "JPEGImages"
-    stated = Path((tree.findtext("filename") or "").strip()).name  # only the name: never a file outside of the folder
-    candidates = [
-        f"{stem}.jpg",
-        *([stated] if Path(stated).stem == stem else []),
-        *(stem + end for end in sorted(EXTENSIONS)),
-    ]
-    return next((folder / name for name in candidates if (folder / name).exists()), folder / f"{stem}.jpg")
+def _image_of(folder: Folder, file: Path, tree: ElementTree.Element, year: Path | None) -> Path:
+    """VOC's own place first, then the nearest image with the stem of the XML file or the name stated in it."""
+    stated = Path((tree.findtext("filename") or "").strip().replace("\\", "/")).name  # never a path to elsewhere
+    places = [file.parent] if year is None else [year / "JPEGImages"]
+    same_stem = [stated] if Path(stated).stem == file.stem else []
+    candidates = [f"{file.stem}.jpg", *same_stem, *(file.stem + end for end in sorted(EXTENSIONS))]
+    for place in places:
+        found = next((place / name for name in candidates if (place / name).exists()), None)
+        if found is not None:
+            return found
+    found = folder.image(file, stem=file.stem, name=stated)
+    if found is not None and folder.role(found) in (None, folder.role(file)) and found.is_relative_to(year or found):
+        return found
+    return places[0] / (stated or candidates[0])
 
 
 def _stated_size(tree: ElementTree.Element) -> tuple[int, int] | None:

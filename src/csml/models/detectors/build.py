@@ -18,7 +18,6 @@ from csml.models.detectors.c4 import C4Backbone, C4Head, C4Pool
 from csml.models.detectors.detector import Detector
 from csml.models.detectors.fpn import LEVELS, PyramidBackbone, pyramid_stride
 
-_RATIOS = (0.5, 1.0, 2.0)
 _BOX_SIDE, _MASK_SIDE = 7, 14
 """Side, in cells, of the maps that are cut from the pyramid for each proposal."""
 _MASK_LAYERS = 4
@@ -44,7 +43,7 @@ def _c4(net: Backbone, config: DetectorConfig, classes: int) -> Detector:
     if not isinstance(net, ResNet):
         raise CsmlError("detector.kind: c4 needs a ResNet of torchvision or csml; choose fpn for other networks")
     channels, strides = stage_channels(net), stage_strides(net)
-    anchors = AnchorGenerator((config.anchors,), (_RATIOS,))
+    anchors = AnchorGenerator((config.anchors,), (config.ratios,))
     rpn = _proposals(anchors, channels[3], config, before=(6, 6))
     head = C4Head(net, channels[4])
     heads = _roi_heads(C4Pool(strides[3], config.roi_side), head, channels[4], config, classes)
@@ -54,7 +53,7 @@ def _c4(net: Backbone, config: DetectorConfig, classes: int) -> Detector:
 def _fpn(net: Backbone, config: DetectorConfig, classes: int, masks: bool) -> Detector:
     width = config.channels
     backbone = PyramidBackbone(net, width)
-    anchors = AnchorGenerator(tuple((side,) for side in config.anchors), (_RATIOS,) * len(config.anchors))
+    anchors = AnchorGenerator(tuple((side,) for side in config.anchors), (config.ratios,) * len(config.anchors))
     rpn = _proposals(anchors, width, config, before=(1, 1))
     head = TwoMLPHead(width * _BOX_SIDE**2, config.head_width)
     # A box's size decides from which level it is cut: 224 pixels on the third level if the smallest anchor is 32.

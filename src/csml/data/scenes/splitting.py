@@ -1,0 +1,114 @@
+"""Which scenes train and which test: by the parts of the data, or drawn with every class in both."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from csml.data.images import FileImages, source_ids, source_of
+from csml.data.scenes.annotations import Annotations, Scenes
+from csml.data.scenes.found import Part
+from csml.errors import CsmlError, some
+from csml.files import checksum
+
+
+def chosen_parts(
+    parts: Sequence[Part], train: Sequence[str], test: Sequence[str], root: Path
+) -> tuple[list[Part], list[Part]]:
+    """The parts to train and to test on; no part to test on means that some scenes have to be drawn for it.
+
+    Args:
+        parts: all parts of the data.
+        train, test: names of parts; if empty, those whose role says so: val before test.
+        root: the folder, for messages.
+    """
+    roles = {role: [part for part in parts if part.role == role] for role in ("train", "val", "test")}
+    without = [part for part in parts if part.role is None]
+    testing = _named(parts, test, "test", root) if test else _alone(roles["val"] or roles["test"], "test", root)
+    if train:
+        return _named(parts, train, "train", root), testing
+    training = roles["train"] or without
+    if not training:
+        raise CsmlError(f"train: {root} has only {_names(parts)}; name what to train on with --train")
+    return _alone(training, "train", root), testing
+
+
+def _named(parts: Sequence[Part], names: Sequence[str], key: str, root: Path) -> list[Part]:
+    found = []
+    for name in names:
+        fitting = [part for part in parts if name in (part.name, Path(part.name).name, Path(part.name).stem)]
+        if not fitting:
+            raise CsmlError(f"{key}: {root} has no {name}; there are {_names(parts)}")
+        found.append(fitting[0])
+    return found
+
+
+def _alone(parts: list[Part], key: str, root: Path) -> list[Part]:
+    lists = len(parts) > 1 and all(part.role is None for part in parts)
+    if len(parts) > 1 and (lists or not parts[0].joins):
+        raise CsmlError(f"{key}: {root} has several: {_names(parts)}; name one with --{key}")
+    return parts
+
+
+def _names(parts: Sequence[Part]) -> str:
+    return some(sorted(part.name for part in parts), 10)
+
+
+def stratified(annotations: Annotations, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids to train and to test on. Scenes are grouped by the rarest class on them, and each group gives its share.
+
+    A class on two or more scenes is on at least one of both sides where its scenes form a group.
+    """
+    rng = np.random.default_rng(seed)
+    classes = [set(annotations.objects(id).labels.tolist()) for id in range(len(annotations))]
+    counts: dict[int, int] = {}
+    for on_scene in classes:
+        for label in on_scene:
+            counts[label] = counts.get(label, 0) + 1
+    groups: dict[int, list[int]] = {}
+    for id, on_scene in enumerate(classes):
+        rarest = min(on_scene, key=lambda label: (counts[label], label), default=-1)
+        groups.setdefault(rarest, []).append(id)
+    test: list[int] = []
+    owed = 0.0  # what rounding kept back from earlier groups
+    for label in sorted(groups, key=lambda label: (len(groups[label]), label)):
+        group = rng.permutation(groups[label])
+        owed += share * len(group)
+        most = len(group) - 1
+        taken = min(max(round(owed), 1 if most else 0), most)
+        owed -= taken
+        test += group[:taken].tolist()
+    if not test:
+        raise CsmlError(f"split: {len(annotations)} annotated images are too few to test on {share:g} of them")
+    chosen = np.array(sorted(test))
+    return np.setdiff1d(np.arange(len(annotations)), chosen), chosen
+
+
+def repeated(train: Scenes, test: Scenes) -> list[str]:
+    """Names of the test images whose files are among the training images too, by content."""
+    ours, theirs = _files(train), _files(test)
+    sizes: dict[int, list[Path]] = {}
+    for path in ours:
+        if path.exists():
+            sizes.setdefault(path.stat().st_size, []).append(path)
+    known: dict[Path, str] = {}
+    found = []
+    for path in theirs:
+        alike = sizes.get(path.stat().st_size, []) if path.exists() else []
+        if path in alike or any(_digest(other, known) == _digest(path, known) for other in alike):
+            found.append(path.name)
+    return found
+
+
+def _digest(path: Path, known: dict[Path, str]) -> str:
+    if path not in known:
+        known[path] = checksum(path)
+    return known[path]
+
+
+def _files(scenes: Scenes) -> list[Path]:
+    images = source_of(scenes.images)
+    if not isinstance(images, FileImages):
+        return []
+    sources = (images.source(int(id)) for id in source_ids(scenes.images))
+    return [path for path in sources if isinstance(path, Path)]

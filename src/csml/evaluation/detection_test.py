@@ -1,0 +1,77 @@
+"""A test of a detector on annotated images: detections, scores, and what it gets wrong."""
+
+from typing import Any, NamedTuple
+
+from lightning_fabric import Fabric
+
+from csml.config import ScenesConfig
+from csml.data.failures import Failures
+from csml.data.scenes import Scenes
+from csml.evaluation.coco_ap import coco_scores
+from csml.evaluation.detection_errors import detection_errors
+from csml.evaluation.detections import Found, as_results, detect
+from csml.evaluation.voc_ap import voc_scores
+from csml.models.detectors import Detector
+
+
+class Tested(NamedTuple):
+    """The outcome of a test."""
+
+    scores: dict[str, Any]
+    """box and, with masks, mask: AP, AP50, … in percent, per class too"""
+    results: list[dict[str, Any]]
+    """detections in COCO's result format"""
+    seen: list[int | str]
+    """the images that could be read"""
+    shown: list[tuple[int, Found]]
+    """ids and detections of some images, for a sheet"""
+
+
+class DetectionTest:
+    """A detector's test images, and how they are scored.
+
+    Args:
+        scenes: the test images.
+        format: of the annotations; voc has scores of its own.
+        reading: image sizes and workers.
+        batch_size: images at a time.
+        masks: whether the detector has masks.
+        voc_points: how VOC's AP is computed.
+        fabric: device, precision and processes.
+    """
+
+    def __init__(
+        self,
+        scenes: Scenes,
+        format: str,
+        reading: ScenesConfig,
+        batch_size: int,
+        masks: bool,
+        voc_points: str,
+        fabric: Fabric,
+    ) -> None:
+        self.scenes, self.format, self.reading, self.batch_size = scenes, format, reading, batch_size
+        self.masks, self.voc_points, self.fabric = masks, voc_points, fabric
+
+    def run(self, detector: Detector, show: int = 0) -> Tested:
+        """Test a detector; `show`: number of images whose detections are kept whole."""
+        scenes = self.scenes
+        failures = Failures(scenes.images, self.reading.max_failed, "--scenes.max_failed")
+        every = max(1, len(scenes) // show) if show else len(scenes) + 1
+        results: list[dict[str, Any]] = []
+        seen: list[int | str] = []
+        shown: list[tuple[int, Found]] = []
+        for id, found in detect(detector, scenes, self.reading, self.batch_size, self.fabric, failures):
+            results += as_results(scenes, id, found)
+            seen.append(scenes.image_ids[id])
+            if id % every == 0 and len(shown) < show:
+                shown.append((id, found))
+        if self.format == "voc" and not (self.masks and scenes.annotations.have_masks()):
+            scores = voc_scores(scenes, results, self.voc_points, seen)
+        else:
+            scores = coco_scores(scenes, results, self.masks and scenes.annotations.have_masks(), seen)
+        return Tested(scores, results, seen, shown)
+
+    def errors(self, tested: Tested) -> dict[str, Any]:
+        """Curves, threshold, confusions and errors by kind."""
+        return detection_errors(self.scenes, tested.results, tested.seen)

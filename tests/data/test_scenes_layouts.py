@@ -1,0 +1,150 @@
+"""Every layout in which people have annotations is understood as it was drawn."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from csml.config import ScenesConfig
+from csml.data.scenes.annotations import Scenes, decode_masks
+from csml.data.scenes.open import SceneSplits, open_scenes
+from csml.data.scenes.splitting import stratified
+from csml.errors import CsmlError
+from scene_layouts import COUNT, LAYOUTS, SIDE, drawn, raccoon, write, xml
+
+DRAWN = {scene.name: scene for scene in drawn()}
+
+
+def opened(root: Path, **settings) -> SceneSplits:
+    return open_scenes(str(root), ScenesConfig(), **settings)
+
+
+def stems(scenes: Scenes) -> list[str]:
+    return [Path(scenes.images.name(id)).stem for id in range(len(scenes))]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_is_understood_as_downloaded(name: str, tmp_path: Path) -> None:
+    layout = LAYOUTS[name]
+    layout.write(tmp_path)
+    data = opened(tmp_path)
+    assert data.format == layout.format
+    assert not data.warnings
+    assert len(data.test) in ((layout.tested,) if layout.tested else (2, 3))  # a fifth, and every class
+    expected = COUNT - 1 if name == "roboflow" else COUNT  # its test images are left for later
+    assert len(stems(data.train) + stems(data.test)) == len({*stems(data.train), *stems(data.test)}) == expected
+    for scenes in (data.train, data.test):
+        assert scenes.annotations.have_masks() is layout.masks
+        for id, stem in enumerate(stems(scenes)):
+            found, truth = scenes.annotations.objects(id), DRAWN[stem]
+            order, wanted = np.lexsort(found.boxes.T), np.lexsort(truth.boxes.T)
+            np.testing.assert_allclose(found.boxes[order], truth.boxes[wanted], atol=0.01)
+            if layout.named:
+                named = [scenes.classes[label] for label in found.labels[order]]
+                assert named == [truth.names[place] for place in wanted]
+            if layout.masks:
+                masks = decode_masks([found.masks[place] for place in order], (SIDE, SIDE))
+                assert np.array_equal(masks, truth.masks[wanted])
+
+
+def test_a_size_of_zero_is_a_named_repair(tmp_path: Path) -> None:
+    LAYOUTS["fruit"].write(tmp_path)
+    kinds = opened(tmp_path).repairs.by_kind()
+    assert kinds == {"stated size is wrong, the size of the image is used": ["scene-1.jpg"]}
+
+
+def test_a_part_can_be_opened_alone(tmp_path: Path) -> None:
+    LAYOUTS["fruit"].write(tmp_path)
+    data = opened(tmp_path / "train_zip")
+    assert (len(data.train), len(data.test)) == (4, 3)  # each of three classes is tested
+    assert "drawn from it" in data.notes[0]
+
+
+def test_parts_can_be_named(tmp_path: Path) -> None:
+    LAYOUTS["roboflow"].write(tmp_path)
+    usual = opened(tmp_path)
+    assert "not used: test/_annotations.coco.json" in usual.notes[0]
+    assert len(opened(tmp_path, test_names=["test/_annotations.coco.json"]).test) == 1
+    LAYOUTS["cards"].write(tmp_path / "cards")
+    assert len(opened(tmp_path / "cards", train_names=["test"], test_names=["train"]).test) == 7
+
+
+def test_a_split_is_fixed_by_its_seed_and_has_every_class_on_both_sides(tmp_path: Path) -> None:
+    raccoon(tmp_path)
+    one, two = opened(tmp_path, split=0.3), opened(tmp_path, split=0.3)
+    assert stems(one.test) == stems(two.test) and len(one.test) == 3
+    other = open_scenes(str(tmp_path), ScenesConfig(split_seed=3), split=0.3)
+    assert stems(one.test) != stems(other.test)
+    for scenes in (one.train, one.test):
+        assert set(scenes.annotations.labels.tolist()) == {0, 1, 2}
+    assert not {*stems(one.train)} & {*stems(one.test)}
+
+
+def test_a_split_takes_its_share_of_rare_and_common_classes(tmp_path: Path) -> None:
+    LAYOUTS["cvat"].write(tmp_path)
+    whole = opened(tmp_path, split=0.5)
+    train, test = stratified(whole.train.annotations, 0.4, seed=0)
+    assert len(test) == round(0.4 * len(whole.train.annotations))
+    assert sorted([*train, *test]) == list(range(len(whole.train.annotations)))
+
+
+def test_a_split_overrides_the_parts_of_the_data(tmp_path: Path) -> None:
+    LAYOUTS["cards"].write(tmp_path)
+    assert len(opened(tmp_path, split=0.5).test) == 5
+
+
+def test_the_same_image_in_train_and_test_is_a_warning(tmp_path: Path) -> None:
+    LAYOUTS["cards"].write(tmp_path)
+    shutil.copy(tmp_path / "images/train/scene-0.JPG", tmp_path / "images/test/copy.JPG")
+    write(tmp_path / "images/test/copy.xml", xml(DRAWN["scene-0"]))
+    (warning,) = opened(tmp_path).warnings
+    assert "1 of 4 test images are also training images" in warning and "copy.JPG" in warning
+
+
+def test_an_image_of_another_part_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    LAYOUTS["cards"].write(tmp_path)
+    shutil.copy(tmp_path / "images/train/scene-0.JPG", tmp_path / "images/test/scene-1.JPG")
+    (tmp_path / "images/train/scene-1.JPG").unlink()
+    assert opened(tmp_path).repairs.by_kind() == {"image missing, skipped": ["scene-1.JPG"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("raccoon", lambda root: shutil.rmtree(root / "images"), r"no annotated image .* \(image missing, skipped: s"),
+        ("raccoon", lambda root: shutil.rmtree(root / "annotations"), r"no annotations were recognised .*1 .csv files"),
+        ("yolo-plain", lambda root: shutil.rmtree(root / "labels"), "no annotations were recognised"),
+        ("nuclei", lambda root: shutil.rmtree(root / "stage1_train"), "no annotations were recognised"),
+        ("cvat", lambda root: raccoon(root), "several formats; give --format voc or coco"),
+        ("cvat", lambda root: (root / "annotations/instances_default.json").write_text('{"images": [], "annotations"'),
+         "cannot be read as JSON"),
+        ("yolo", lambda root: (root / "data.yaml").write_text("names: [a\n"), "data.yaml cannot be read as YAML"),
+        ("raccoon", lambda root: [path.write_text("<annotation></annotation>") for path in root.glob("*/*.xml")],
+         r"the 10 annotation files to train on in .* name no object"),
+    ],
+)  # fmt: skip
+def test_a_message_names_the_real_cause(name: str, change, problem: str, tmp_path: Path) -> None:
+    LAYOUTS[name].write(tmp_path)
+    change(tmp_path)
+    with pytest.raises(CsmlError, match=problem):
+        opened(tmp_path)
+
+
+def test_odd_lines_of_yolo_are_named(tmp_path: Path) -> None:
+    LAYOUTS["yolo"].write(tmp_path)
+    file = tmp_path / "train/labels/scene-0.txt"
+    file.write_text(file.read_text() + "\n1 0.5 0.5\nx 0.5 0.5 0.1 0.1\n7 0.5 0.5 0.2 0.2\n0 1.2 0.5 0.2 0.2\n")
+    data = opened(tmp_path)
+    kinds = data.repairs.by_kind()
+    assert kinds["line cannot be read, skipped"] == ["scene-0.txt"] * 2
+    assert "7" in data.train.classes and kinds["box without area, skipped"] == ["scene-0.jpg"]
+
+
+def test_polygons_of_yolo_are_masks(tmp_path: Path) -> None:
+    LAYOUTS["yolo"].write(tmp_path)
+    for file in tmp_path.glob("*/labels/*.txt"):
+        file.write_text("0 0.25 0.25 0.75 0.25 0.75 0.5 0.25 0.5")
+    data = opened(tmp_path)
+    assert data.train.annotations.have_masks()
+    assert data.train.annotations.objects(0).boxes.tolist() == [[16, 16, 48, 32]]
