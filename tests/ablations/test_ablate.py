@@ -244,14 +244,17 @@ def test_a_dry_run_only_tells(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "scale"),
     [(name, scale) for name in SHIPPED for scale in ("demo", "cifar10-cpu", "cifar10", "paper")]
-    + [("modules", "photos")],
+    + [("modules", "photos")]
+    + [(name, scale) for name in ("modules", "neighbors") for scale in ("drawings", "cifar10-long")],
 )
 def test_every_shipped_ablation_is_valid_at_every_scale(name: str, scale: str, tmp_path: Path) -> None:
     ablation = read_ablation(name, scale)
     folder = str(tmp_path) if scale == "photos" else None  # of one's own
     configs = [run_config(variation, 0, folder, tmp_path) for variation in ablation.variations]
     assert len({config.out for config in configs}) == len(configs) >= 2
-    data = {"demo": "synthetic", "photos": tmp_path.name, "paper": "imagenet"}.get(scale, "cifar10")
+    data = {"demo": "synthetic", "drawings": "synthetic", "photos": tmp_path.name, "paper": "imagenet"}.get(
+        scale, "cifar10"
+    )
     assert {Path(config.data).name for config in configs} == {data}
 
 
