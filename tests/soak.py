@@ -35,7 +35,7 @@ from csml.runs.metrics import read_metrics
 
 _COMMON = ["--hardware.threads", "1", "--checkpoint.every_steps", "2", "--monitor.tensorboard", "false"]
 _PRETRAIN = [
-    "--preset", "demo", "--images.synthetic_train", "300", "--images.synthetic_val", "60", "--epochs", "3",
+    "--preset", "demo", "--images.synthetic_train", "150", "--images.synthetic_val", "50", "--epochs", "3",
     "--model.backbone", "nano", "--batch_size", "32", "--contrast.queue_length", "64", "--neighbors.warmup_epochs", "1",
     "--neighbors.refresh_every", "1", "--neighbors.keep", "1", "--monitor.knn_every", "1", "--monitor.baselines",
     "false", *_COMMON,
