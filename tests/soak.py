@@ -171,8 +171,9 @@ class Soak:
         """What a disturbed command says is one line of csml, never a traceback."""
         text = log.read_text(errors="replace")
         assert "Traceback" not in text and "made a mistake" not in text, f"see {log}"
-        if how in ("dead child", "full disk"):
-            self.seen.add(text.strip().splitlines()[-1][:150])
+        lines = text.strip().splitlines()
+        if lines and how in ("dead child", "full disk"):
+            self.seen.add(lines[-1][:150])
 
 
 def start(words: list[str], log: Path, most_bytes: int | None = None) -> "subprocess.Popen[bytes]":
