@@ -35,7 +35,7 @@ from csml.runs.metrics import read_metrics
 
 _COMMON = ["--hardware.threads", "1", "--checkpoint.every_steps", "2", "--monitor.tensorboard", "false"]
 _PRETRAIN = [
-    "--preset", "demo", "--images.synthetic_train", "300", "--images.synthetic_val", "60", "--epochs", "3",
+    "--preset", "demo", "--images.synthetic_train", "150", "--images.synthetic_val", "50", "--epochs", "3",
     "--model.backbone", "nano", "--batch_size", "32", "--contrast.queue_length", "64", "--neighbors.warmup_epochs", "1",
     "--neighbors.refresh_every", "1", "--neighbors.keep", "1", "--monitor.knn_every", "1", "--monitor.baselines",
     "false", *_COMMON,
@@ -171,8 +171,9 @@ class Soak:
         """What a disturbed command says is one line of csml, never a traceback."""
         text = log.read_text(errors="replace")
         assert "Traceback" not in text and "made a mistake" not in text, f"see {log}"
-        if how in ("dead child", "full disk"):
-            self.seen.add(text.strip().splitlines()[-1][:150])
+        lines = text.strip().splitlines()
+        if lines and how in ("dead child", "full disk"):
+            self.seen.add(lines[-1][:150])
 
 
 def start(words: list[str], log: Path, most_bytes: int | None = None) -> "subprocess.Popen[bytes]":

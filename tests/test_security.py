@@ -93,7 +93,10 @@ def test_nothing_is_sent_anywhere(tmp_path: Path) -> None:
     code = (
         "import sys, socket\n"
         "seen = []\n"
-        "sys.addaudithook(lambda e, a: seen.append(e) if e in ('socket.connect', 'socket.getaddrinfo') else None)\n"
+        "def listen(event, arguments):\n"
+        "    far = event == 'socket.connect' and isinstance(arguments[1], tuple)\n"  # not a local one
+        "    if far or event == 'socket.getaddrinfo': seen.append((event, arguments))\n"
+        "sys.addaudithook(listen)\n"
         "from csml.cli import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit as end: assert not end.code, end.code\n"

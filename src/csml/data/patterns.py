@@ -8,7 +8,7 @@ from pathlib import Path
 from csml.errors import CsmlError
 
 _MOST = 1_000_000
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 
 
 def is_pattern(source: str) -> bool:
