@@ -136,7 +136,7 @@ def device_for(images: Images, config: Any) -> Fabric:
 
 
 def hardware_for(backbone: str, hardware: HardwareConfig) -> HardwareConfig:
-    """The machine's settings with the precision that suits a network: bf16 makes depthwise convolutions slow on CPUs."""
+    """The settings with the precision that suits a network: on CPUs, bf16 makes depthwise convolutions slow."""
     if hardware.precision == "auto" and accelerator_of(hardware) == "cpu" and is_depthwise(backbone):
         return replace(hardware, precision="32-true")
     return hardware
