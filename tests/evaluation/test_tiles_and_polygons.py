@@ -1,5 +1,7 @@
 """Detections merged from tiles, and masks as polygons."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,7 +24,7 @@ def test_tiles_cover_every_pixel_and_overlap(height: int, width: int, side: int)
         seen[top:bottom, left:right] = True
     assert seen.all()
     lefts = sorted({place[0] for place in places})
-    assert all(b - a <= np.ceil(0.75 * side) for a, b in zip(lefts, lefts[1:], strict=False))
+    assert all(b - a <= np.ceil(0.75 * side) for a, b in itertools.pairwise(lefts))
 
 
 def on_tile(place: tuple[int, int, int, int], box: tuple[int, int, int, int], score: float) -> Found:

@@ -10,9 +10,9 @@ from csml.api.data import open_together
 from csml.api.fitting import Fit, disagreements, explain, fit
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.scoring import write_test
-from csml.api.session import Options, run_session, start, train
+from csml.api.session import Options, hardware_for, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.config import RANDOM, DetectConfig, detect_preset
+from csml.config import RANDOM, DetectConfig, detect_preset, is_unlearnt, names_weights
 from csml.console import show_log
 from csml.data.loading import fabric_for
 from csml.data.scenes.open import SceneSplits, open_scenes
@@ -21,6 +21,9 @@ from csml.errors import CsmlError
 from csml.evaluation.detection_test import DetectionTest
 from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
+from csml.models.fixed_batchnorm import fix_batchnorm
+from csml.runs.directory import RunDirectory
+from csml.runs.settings import read_settings
 from csml.training.build import seeded
 from csml.training.detection import Detection
 from csml.weights import finds_objects, load_backbone, network_of, save_detector
@@ -58,6 +61,9 @@ def detect(
 def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> DetectConfig:
     """The settings that `detect` would run with, checked."""
     call |= given(weights=path_of(weights))
+    tested = call.get("test") or ()
+    if "weights" not in call and isinstance(tested, str) and finds_objects(tested):
+        raise CsmlError(f"test: {tested} is a detector; score it on other images: csml score RUN --data FOLDER")
     fitted: Fit | None = None
     if call.get("resume") is None and is_automatic(call.get("preset"), call.get("config"), call.get("data")):
         call["preset"] = None
@@ -65,13 +71,22 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
         fitted = fit(open_data(plain).train.annotations)
         call |= {"preset": fitted.preset, "chosen": fitted.chosen}
     made = training_config(DetectConfig, detect_preset, None, **call)
-    if made.weights is None and len(made.test) == 1 and finds_objects(made.test[0]):
-        raise CsmlError(f"test: {made.test[0]} is a detector; score it on other images: csml score RUN --data FOLDER")
     start = required_weights(made.weights, "detect", "or random")
-    made = made if start == RANDOM else replace(made, model=network_of(start))
+    if start != RANDOM:
+        made = replace(made, model=network_of(start))
+    if made.detector.fixed_batchnorm is None and call.get("resume") is None:
+        made = replace(made, detector=replace(made.detector, fixed_batchnorm=_came_fixed(start)))
     if fitted is not None:
         explain(fitted, made)
     return made
+
+
+def _came_fixed(weights: str) -> bool:
+    """Whether the statistics of the backbone's BatchNorm were kept where the weights come from."""
+    if names_weights(weights):
+        return not is_unlearnt(weights)
+    config = RunDirectory(Path(weights).expanduser()).config
+    return config.exists() and bool(read_settings(config.parent).get("model.fixed_batchnorm"))
 
 
 def open_data(config: DetectConfig) -> SceneSplits:
@@ -94,6 +109,8 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
             net = build_backbone(config.model.backbone, config.model.small_images)
         else:
             net = load_backbone(str(config.weights))
+        if config.detector.fixed_batchnorm:
+            fix_batchnorm(net)
         detector = build_detector(net, config.detector, len(data.train.classes), masks)
     with run_session(world, "detect", config, options, f"{Path(config.data).name}-detect", data.notes) as session:
         for warning in (*data.warnings, *disagreements(config, data.train.annotations)):
@@ -101,7 +118,8 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         data.repairs.log()
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
-        fabric = fabric_for(data.train.images, config.scenes.workers, config.hardware)
+        hardware = hardware_for(config.model.backbone, config.hardware)
+        fabric = fabric_for(data.train.images, config.scenes.workers, hardware)
         test = DetectionTest(data.test, data.format, config.scenes, config.batch_size, masks, config.voc_points, fabric)
         task = Detection(config, detector, data.train, masks, test, session.run, fabric)
         train(session, task, config, fabric)

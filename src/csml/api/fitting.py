@@ -74,6 +74,7 @@ def fit(truth: "Annotations") -> Fit:
         "schedule.iterations": iterations,
         "schedule.warmup": max(20, iterations // 20),
         "schedule.report_every": max(1, iterations // 10),
+        "schedule.test_every": max(1, iterations // 5),
     }
     pixels = float(np.median(shares) * np.median(truth.sizes.min(axis=1)))
     why = f"{len(truth):,} images, boxes of about {pixels:.0f} pixels, at most {most} on an image"

@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 
 from csml.api.processes import in_processes
 from csml.api.run import PathLike, Run, path_of
-from csml.config import RunConfig
+from csml.config import HardwareConfig, RunConfig
 from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.distributed.device import accelerator_of
@@ -132,11 +132,16 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
 
 def device_for(images: Images, config: Any) -> Fabric:
     """The device that a config with `images` and `hardware` asks for; a `model` in it decides the precision."""
-    hardware = config.hardware
     model = getattr(config, "model", None)
-    if hardware.precision == "auto" and accelerator_of(hardware) == "cpu" and model and is_depthwise(model.backbone):
-        hardware = replace(hardware, precision="32-true")
+    hardware = hardware_for(model.backbone, config.hardware) if model else config.hardware
     return fabric_for(images, config.images.workers, hardware)
+
+
+def hardware_for(backbone: str, hardware: HardwareConfig) -> HardwareConfig:
+    """The settings with the precision that suits a network: on CPUs, bf16 makes depthwise convolutions slow."""
+    if hardware.precision == "auto" and accelerator_of(hardware) == "cpu" and is_depthwise(backbone):
+        return replace(hardware, precision="32-true")
+    return hardware
 
 
 def continue_options(run: RunDirectory) -> Options:

