@@ -9,7 +9,7 @@ import csml
 from browser import Visit, browse
 from csml.explorer.explore import Explorer
 
-SECONDS = 300_000
+SECONDS = 120_000
 """Playwright's milliseconds: a busy machine may be slow."""
 
 

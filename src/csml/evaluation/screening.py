@@ -121,7 +121,9 @@ def likely_wrong_labels(features: Tensor, labels: Tensor, least: float = 0.5) ->
     own = probabilities.gather(1, given[:, None])[:, 0]  # (L,)
     usual = own.new_zeros(len(present)).index_add_(0, given, own) / counts  # (K,)
     share, suggested = probabilities.max(dim=1)
-    doubted = (judged & (suggested != given) & (share >= usual[suggested].clamp(max=_ENOUGH)) & (share - own >= least)).nonzero()[:, 0]
+    doubted = (
+        judged & (suggested != given) & (share >= usual[suggested].clamp(max=_ENOUGH)) & (share - own >= least)
+    ).nonzero()[:, 0]
     confidence = (share - own)[doubted]
     doubted = doubted[order := confidence.argsort(descending=True)]
     return WrongLabels(ids[doubted], present[suggested[doubted]], confidence[order].float())
