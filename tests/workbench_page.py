@@ -9,7 +9,7 @@ import csml
 from browser import Visit, browse
 from csml.explorer.explore import Explorer
 
-SECONDS = 300_000
+SECONDS = 120_000
 """Playwright's milliseconds: a busy machine may be slow."""
 
 
@@ -30,6 +30,17 @@ def visiting(explorer: Explorer, **view: Any) -> Iterator[Visit]:
     with browse(explorer.address, **view) as visit:
         visit.page.set_default_timeout(SECONDS)
         yield visit
+
+
+def until(page: Any, condition: str, argument: Any = None) -> None:
+    """Wait for a condition, a function in JavaScript; not by the frames of the page, which a busy machine draws late."""
+    page.wait_for_function(condition, arg=argument, polling=100)
+
+
+def go_to(visit: Visit, explorer: Explorer) -> None:
+    """Open the page of an explorer in a browser that is there."""
+    visit.page.goto(explorer.address)
+    visit.page.wait_for_selector("body[data-drawn=yes]")
 
 
 def focused(page: Any) -> int:
@@ -81,7 +92,7 @@ def selected(page: Any) -> list[int]:
 
 def wait_for_labels(page: Any, count: int) -> None:
     """Until the page says that so many images are labelled."""
-    page.wait_for_function("n => document.getElementById('labelled').textContent === String(n)", arg=count)
+    until(page, "n => document.getElementById('labelled').textContent === String(n)", count)
 
 
 def type_label(page: Any, word: str) -> None:

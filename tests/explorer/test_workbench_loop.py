@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from conftest import assert_same, csml
 from runs_to_show import make_flat_run
-from workbench_page import focused, opened, type_label, unexpected, wait_for_labels
+from workbench_page import focused, opened, type_label, unexpected, until, wait_for_labels
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +40,13 @@ def test_from_unlabelled_photos_to_a_classifier(flat: Path, tmp_path: Path) -> N
                 type_label(page, word)
             chosen.append(id)
             wait_for_labels(page, len(chosen))
-            page.wait_for_function("old => csmlPage.model.focus !== old", arg=id)
+            until(page, "old => csmlPage.model.focus !== old", id)
         assert explorer.labels == {names[id]: names[id].removesuffix(".png").split("-")[1] for id in chosen}
         before = page.evaluate("[[...csmlPage.model.suggested], [...csmlPage.model.probability]]")
         page.click("#train")
         page.wait_for_selector("#job[data-state=done]")
         assert "Learnt from 20 labels" in page.text_content("#job-text")
-        page.wait_for_function(
-            "() => csmlPage.model.state.suggestions.source.startsWith('the classifier of 20 labels')"
-        )
+        until(page, "() => csmlPage.model.state.suggestions.source.startsWith('the classifier of 20 labels')")
         after = page.evaluate("[[...csmlPage.model.suggested], [...csmlPage.model.probability]]")
         assert after != before
         page.keyboard.press("Escape")

@@ -11,7 +11,20 @@ import csml
 from browser import Visit
 from csml.explorer.explore import Explorer
 from runs_to_show import NASTY, make_flat_run
-from workbench_page import ALL, box, focused, lasso, place, selected, type_label, unexpected, visiting, wait_for_labels
+from workbench_page import (
+    ALL,
+    box,
+    focused,
+    go_to,
+    lasso,
+    place,
+    selected,
+    type_label,
+    unexpected,
+    until,
+    visiting,
+    wait_for_labels,
+)
 
 HALF = [(0.005, 0.005), (0.5, 0.005), (0.5, 0.995), (0.005, 0.995)]
 SCRIPT = "<img src=x onerror=alert(1)>"
@@ -33,18 +46,28 @@ def served(flat: Path) -> Iterator[Explorer]:
     explorer.stop()
 
 
-@pytest.fixture
-def visit(served: Explorer) -> Iterator[Visit]:
-    """The page, without any label."""
-    while served._workbench.store.undo() is not None:
-        pass
+@pytest.fixture(scope="module")
+def browser(served: Explorer) -> Iterator[Visit]:
+    """One for all tests: to start it takes longer than most of them."""
     with visiting(served) as visit:
         yield visit
 
 
+@pytest.fixture
+def visit(served: Explorer, browser: Visit) -> Visit:
+    """The page anew, without any label."""
+    while served._workbench.store.undo() is not None:
+        pass
+    browser.page.set_viewport_size({"width": 1280, "height": 900})
+    go_to(browser, served)
+    browser.problems.clear()
+    browser.requests.clear()
+    return browser
+
+
 def settled(page: Any) -> None:
     """The map is finished, so its points stay where they are."""
-    page.wait_for_function("() => csmlPage.model.state.map.finished")
+    until(page, "() => csmlPage.model.state.map.finished")
 
 
 def inside(page: Any, corners: list[tuple[float, float]]) -> set[int]:
@@ -136,7 +159,7 @@ def test_a_click_shows_the_image_and_its_neighbours_and_marks_them(served: Explo
     assert focused(page) != 7  # the large picture stays that of the list until a click
     page.mouse.click(*place(page, 7))
     page.wait_for_selector("#detail[data-id='7'] .words")
-    page.wait_for_function("() => document.getElementById('list-title').textContent.includes('07-crescent.png')")
+    until(page, "() => document.getElementById('list-title').textContent.includes('07-crescent.png')")
     neighbors = page.evaluate("csmlPage.model.list")
     assert len(neighbors) == 58 and 7 not in neighbors  # all others that can be read
     assert page.get_attribute("#tab-neighbors", "aria-selected") == "true"
@@ -156,15 +179,15 @@ def test_a_picture_may_be_dropped_anywhere(served: Explorer, visit: Visit) -> No
         page.evaluate("csmlPage.model.list = []")
         page.dispatch_event(spot, "dragover", {"dataTransfer": transfer})
         page.dispatch_event(spot, "drop", {"dataTransfer": transfer})
-        page.wait_for_function("() => csmlPage.model.list[0] === 4")
+        until(page, "() => csmlPage.model.list[0] === 4")
     page.click("#more-like")
     page.wait_for_selector("text=2 like, 0 unlike")
-    page.wait_for_function("() => csmlPage.model.list.length && csmlPage.model.list[0] !== 4")
+    until(page, "() => csmlPage.model.list.length && csmlPage.model.list[0] !== 4")
     page.click("#less-like")
     page.wait_for_selector("text=2 like, 1 unlike")
     page.fill("#find", "07-")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => csmlPage.model.list.length === 1 && csmlPage.model.list[0] === 7")
+    until(page, "() => csmlPage.model.list.length === 1 && csmlPage.model.list[0] === 7")
     assert page.url.startswith("http://127.0.0.1") and unexpected(visit) == []
 
 
@@ -173,14 +196,14 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
     page.click("#tab-search")
     page.fill("#find", "onerror")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => csmlPage.model.list.length === 1")
-    page.wait_for_function("() => document.getElementById('detail').textContent.includes('onerror')")
+    until(page, "() => csmlPage.model.list.length === 1")
+    until(page, "() => document.getElementById('detail').textContent.includes('onerror')")
     page.fill("#label", SCRIPT)
     page.keyboard.press("Enter")
     wait_for_labels(page, 1)
     page.fill("#tag", SCRIPT)
     page.click("#give-tag")
-    page.wait_for_function("() => document.getElementById('detail').textContent.includes('tags')")
+    until(page, "() => document.getElementById('detail').textContent.includes('tags')")
     for tab in ("queue", "selection", "clean", "neighbors"):
         page.click(f"#tab-{tab}")
     page.click("#help-menu summary")
@@ -193,15 +216,15 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
     assert all(url.startswith((own, "data:", "blob:")) for url in visit.requests)
 
 
-def test_a_banner_says_that_the_server_is_gone(flat: Path) -> None:
+def test_a_banner_says_that_the_server_is_gone(flat: Path, visit: Visit) -> None:
     explorer = csml.explore(flat / "run", port=0, browser=False)
-    with visiting(explorer) as visit:
-        explorer.stop()
-        visit.page.keyboard.type("lost")
-        visit.page.keyboard.press("Enter")
-        visit.page.wait_for_selector("#gone:not([hidden])")
-        assert "The server has stopped" in visit.page.text_content("#gone")
-        assert "labels.csv" in visit.page.text_content("#gone")
+    go_to(visit, explorer)
+    explorer.stop()
+    visit.page.keyboard.type("lost")
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_selector("#gone:not([hidden])")
+    assert "The server has stopped" in visit.page.text_content("#gone")
+    assert "labels.csv" in visit.page.text_content("#gone")
 
 
 def test_an_image_that_cannot_be_read_says_so(served: Explorer, visit: Visit) -> None:
@@ -211,7 +234,7 @@ def test_an_image_that_cannot_be_read_says_so(served: Explorer, visit: Visit) ->
     page.wait_for_selector(".tile .broken")
     assert page.text_content(".tile .broken") == "cannot be read"
     page.click("#tag-found")
-    page.wait_for_function("() => csmlPage.model.state.tags.unreadable === 1")
+    until(page, "() => csmlPage.model.state.tags.unreadable === 1")
 
 
 def test_the_keyboard_alone_selects_removes_and_accepts(served: Explorer, visit: Visit) -> None:
@@ -230,12 +253,12 @@ def test_the_keyboard_alone_selects_removes_and_accepts(served: Explorer, visit:
     type_label(page, "pair")
     wait_for_labels(page, 2)
     page.keyboard.press("Delete")
-    page.wait_for_function("() => csmlPage.model.list.length === 11")
+    until(page, "() => csmlPage.model.list.length === 11")
     type_label(page, "other")
     wait_for_labels(page, 3)
-    page.wait_for_function("() => csmlPage.model.suggested !== null")
+    until(page, "() => csmlPage.model.suggested !== null")
     page.click("#accept-all")
-    page.wait_for_function("() => Number(document.getElementById('labelled').textContent) > 9")
+    until(page, "() => Number(document.getElementById('labelled').textContent) > 9")
     assert set(served.labels.values()) == {"pair", "other"}
     page.locator("#gallery").focus()
     page.keyboard.press("Control+z")
@@ -243,17 +266,18 @@ def test_the_keyboard_alone_selects_removes_and_accepts(served: Explorer, visit:
     assert unexpected(visit) == []
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, True), (1440, False)])
-def test_nothing_is_wider_than_the_screen(served: Explorer, width: int, dark: bool) -> None:
-    with visiting(served, width=width, height=844, dark=dark) as visit:
-        page = visit.page
-        for tab in ("queue", "selection", "neighbors", "search", "clean"):
-            page.click(f"#tab-{tab}")
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        for _ in range(12):
-            page.click("#zoom-in")
-        page.wait_for_function("() => Number(document.getElementById('map').dataset.thumbs) >= 0")
-        assert unexpected(visit) == []
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
+def test_nothing_is_wider_than_the_screen(visit: Visit, width: int, scheme: str) -> None:
+    page = visit.page
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 844})
+    for tab in ("queue", "selection", "neighbors", "search", "clean"):
+        page.click(f"#tab-{tab}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for _ in range(3):
+        page.click("#zoom-in")
+    page.wait_for_selector("#map[data-thumbs]:not([data-thumbs='0'])")  # images instead of dots
+    assert unexpected(visit) == []
 
 
 def test_columns_of_a_file_colour_and_filter(visit: Visit) -> None:

@@ -26,6 +26,7 @@ def test_every_path_lies_inside_and_no_two_are_the_same(tmp_path: Path) -> None:
     properties = [name for name, value in vars(RunDirectory).items() if isinstance(value, property)]
     paths = [getattr(run, name) for name in properties if name != "resumed"]
     paths += [run.neighbors(3), run.round(1), run.few_labels(0.1, "mine"), run.index("key"), run.explore_map("key")]
+    paths += [run.explore_cache("sizes", "key"), run.explore_tuned(1)]
     paths += [run.result(name) for name in RESULTS]
     found = [path.root if isinstance(path, RunDirectory) else path for path in paths]
     assert len(set(found)) == len(found) > 25

@@ -128,6 +128,8 @@ class Api:
         bench = self.bench
         if name == "label":
             return bench.said().codes
+        if name == "tag":
+            return self._tags()
         if name == "cluster":
             return bench.view.drawing.clusters.astype(np.int32)
         if name == "density":
@@ -143,6 +145,16 @@ class Api:
         if name.isascii() and name.isdecimal() and int(name) < len(bench.columns):
             return bench.columns[int(name)].values
         raise HTTPException(404)
+
+    def _tags(self) -> np.ndarray:
+        """The first tag of each image, as its place among the tags in alphabetical order; −1 without one."""
+        tagged = self.bench.store.tags()
+        place = {tag: code for code, tag in enumerate(sorted({tag for tags in tagged.values() for tag in tags}))}
+        codes = np.full(self.count, -1, np.int32)
+        for name, tags in tagged.items():
+            if (id := self.bench.ids.get(name)) is not None:
+                codes[id] = place[tags[0]]
+        return codes
 
     async def describe(self, request: Request) -> Response:
         """Names and tags of some images."""

@@ -100,7 +100,7 @@ def _named(run: RunDirectory, opened: Opened, index: SearchIndex, key: str) -> N
     if classifier.unit:
         probabilities = _from_features(classifier, index.features)
     else:  # it needs the length of the features, which the index has not kept
-        file = run.explore_cache("probabilities", key).with_suffix(".npy")
+        file = run.explore_cache("probabilities", key)
         if not file.exists():
             save_array(file, _from_images(classifier, opened).numpy())
         probabilities = torch.from_numpy(np.load(file))

@@ -238,8 +238,8 @@ class RunDirectory:
         return self.root / "explore" / f"map-{key}.npz"
 
     def explore_cache(self, what: str, key: str) -> Path:
-        """Anything else that takes long to compute of all images, such as probabilities or sharpness."""
-        return self.root / "explore" / f"{what}-{key}.npz"
+        """Anything else that takes long to compute of all images, such as probabilities."""
+        return self.root / "explore" / f"{what}-{key}.npy"
 
     @property
     def explore_state(self) -> Path:

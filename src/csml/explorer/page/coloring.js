@@ -14,6 +14,7 @@ function columns() {
     found.push(["suggested", "suggestion", model.suggested, state.suggestions.classes], ["entropy", "uncertainty", model.entropy, null]);
   }
   if (model.cluster) found.push(["cluster", "cluster", model.cluster, Array.from({ length: 12 }, (_, c) => `cluster ${c + 1}`)]);
+  if (Object.keys(state.tags).length) found.push(["tag", "tag", model.tag, Object.keys(state.tags).sort()]);
   info.columns.forEach((column, place) => found.push([`more-${place}`, column.title, model.more[place], column.names]));
   return found;
 }

@@ -40,7 +40,7 @@ export async function open(name) {
   tab = name;
   marked();
   $("list-tools").replaceChildren(...tools());
-  if (name === "selection") list(selection(), null, null, -1);
+  if (name === "selection") list(selection(), null, null, model.selected[model.focus] ? -1 : 0); // labels go to what is in focus
   else await attempt({ queue: refillQueue, neighbors: () => neighbors(model.focus), search: () => byExamples(), clean }[name]);
 }
 

@@ -60,7 +60,7 @@ function resize() {
   if (!width || !height) return;
   for (const canvas of [$("dots"), $("marks")]) { canvas.width = width * ratio; canvas.height = height * ratio; }
   camera.resize(width, height);
-  redraw();
+  draw(); // at once: a canvas of a new size is empty
 }
 
 function draw() {

@@ -6,7 +6,7 @@ import { placeOf } from "./palette.js";
 export const model = {
   info: null, // what never changes: name, count, columns, …
   state: null, // what the server said last
-  x: null, y: null, label: null, cluster: null, suggested: null, probability: null, entropy: null, density: null, more: [],
+  x: null, y: null, label: null, tag: null, cluster: null, suggested: null, probability: null, entropy: null, density: null, more: [],
   visible: null, shown: 0, // which images the filters let through, and how many
   selected: null, chosen: 0, // bytes, and how many are 1
   focus: -1,
@@ -48,7 +48,7 @@ async function bring() {
       model.cluster = await getArray("/api/column/cluster", Int32Array); model.density = null; // another network
     }
   }
-  if (before?.version !== state.version) model.label = await getArray("/api/column/label", Int32Array);
+  if (before?.version !== state.version) [model.label, model.tag] = await Promise.all(["label", "tag"].map((name) => getArray(`/api/column/${name}`, Int32Array)));
   if (before?.suggestions?.version !== state.suggestions?.version) {
     [model.suggested, model.probability, model.entropy] = state.suggestions === null ? [null, null, null] : await Promise.all(
       [["suggested", Int32Array], ["probability", Float32Array], ["entropy", Float32Array]].map(([name, Type]) => getArray(`/api/column/${name}`, Type)));
