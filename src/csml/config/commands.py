@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, each, share
+from csml.config.fields import Settings, bounded, common, each, share
 from csml.config.images import ImagesConfig
 from csml.config.network import STAGES
 from csml.config.optimizer import MAX_EPOCHS
@@ -15,7 +15,7 @@ from csml.config.sources import Sources
 class SearchingConfig(Settings):
     """Settings of commands that look at all images of a folder."""
 
-    data: Sources = Sources("synthetic")
+    data: Sources = common(Sources("synthetic"))
     """A folder, of which all images are used, or anything else that `csml pretrain` takes, of which the training images
     are used."""
     images: ImagesConfig = ImagesConfig()
@@ -26,12 +26,12 @@ class SearchingConfig(Settings):
 class EmbedConfig(SearchingConfig):
     """Settings of `csml embed`."""
 
-    output: str | None = None
+    output: str | None = common(None)
     """A .npy or .parquet file; by default features.npy, from Python none. A .npy file holds a matrix (images,
     dimensions), and next to it is a .csv with the id, path and label of every row; .parquet: all in one table."""
-    stage: int = bounded(4, low=STAGES[0], high=STAGES[-1])
+    stage: int = common(bounded(4, low=STAGES[0], high=STAGES[-1]))
     """Stage whose pooled features are written."""
-    batch_size: int = bounded(256, low=1, limit=MAX_BATCH)
+    batch_size: int = common(bounded(256, low=1, limit=MAX_BATCH))
     """Images per batch."""
 
 
@@ -39,11 +39,11 @@ class EmbedConfig(SearchingConfig):
 class NeighborsOfConfig(SearchingConfig):
     """Settings of `csml neighbors`."""
 
-    k: int = bounded(10, low=1, limit=10**6)
+    k: int = common(bounded(10, low=1, limit=10**6))
     """Number of neighbours of each image."""
-    sheet: str | None = None
+    sheet: str | None = common(None)
     """An image file to draw: each image with its neighbours next to it."""
-    index: str | None = None
+    index: str | None = common(None)
     """Folder of the saved index; by default inside the run directory, next to the weight file, or in csml's cache for
     weights by name."""
 
@@ -52,11 +52,11 @@ class NeighborsOfConfig(SearchingConfig):
 class PredictConfig(Settings):
     """Settings of `csml predict`."""
 
-    output: str | None = None
+    output: str | None = common(None)
     """A .csv file, or .jsonl or .json for JSON lines; - for standard output, the default of the command line."""
-    batch_size: int | None = bounded(None, low=1, limit=MAX_BATCH)
+    batch_size: int | None = common(bounded(None, low=1, limit=MAX_BATCH))
     """Images per batch; by default 256, or 8 for a detector."""
-    min_score: float = share(0.5)
+    min_score: float = common(share(0.5))
     """Detectors: leave out objects with a lower score."""
     images: ImagesConfig = ImagesConfig()
     hardware: HardwareConfig = HardwareConfig()
@@ -66,9 +66,9 @@ class PredictConfig(Settings):
 class PackConfig(Settings):
     """Settings of `csml pack`."""
 
-    output: str | None = None
+    output: str | None = common(None)
     """Folder to write; by default FOLDER-pack."""
-    shard_mb: float = bounded(256.0, above=0, limit=1e6)
+    shard_mb: float = common(bounded(256.0, above=0, limit=1e6))
     """Megabytes per shard."""
     images: ImagesConfig = ImagesConfig()
 
@@ -157,6 +157,19 @@ class TablesConfig(Settings):
     """Heading of the page."""
     introduction: str | None = None
     """A Markdown file to insert below the heading."""
+
+
+@dataclass(frozen=True)
+class NoSettings(Settings):
+    """Of a command without settings."""
+
+
+@dataclass(frozen=True)
+class DoctorConfig(Settings):
+    """Settings of `csml doctor`."""
+
+    seconds: float = bounded(2.0, low=0, limit=3600)
+    """Length of the speed test. 0: none."""
 
 
 @dataclass(frozen=True)

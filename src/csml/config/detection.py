@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, each, require, share
+from csml.config.fields import Settings, bounded, common, each, require, share
 from csml.config.images import MAX_SIDE
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_LR
@@ -19,8 +19,8 @@ class ScenesConfig(Settings):
 
     keep_empty: bool = False
     """Also train on images without objects, which teaches the detector to stay silent."""
-    short_sides: tuple[int, ...] = each(
-        (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), low=32, limit=MAX_SIDE, unit="pixels"
+    short_sides: tuple[int, ...] = common(
+        each((480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), low=32, limit=MAX_SIDE, unit="pixels")
     )
     """Lengths of the shorter side of a training image, in pixels; one is drawn for each image. Smaller images are
     faster and need less memory."""
@@ -32,7 +32,7 @@ class ScenesConfig(Settings):
     """Probability of a horizontal flip. Set it to 0 if left and right differ in meaning."""
     max_failed: float = share(0.05)
     """Share of the files that may fail to decode before the run stops."""
-    workers: int | None = bounded(None, low=0, limit=1024)
+    workers: int | None = common(bounded(None, low=0, limit=1024))
     """Processes that decode images. By default none for data in memory, one if the CPU trains, otherwise one per spare
     core."""
     synthetic_train: int = bounded(600, low=1, limit=10**8)
@@ -53,7 +53,7 @@ class ScenesConfig(Settings):
 class DetectorConfig(Settings):
     """The detector on top of the backbone."""
 
-    kind: Literal["c4", "fpn"] = "c4"
+    kind: Literal["c4", "fpn"] = common("c4")
     """c4: Faster R-CNN with proposals from stage 3; stage 4 and one more norm are the box head. fpn: a feature pyramid
     of all stages; Mask R-CNN if the data has masks."""
     masks: bool | None = None
@@ -92,9 +92,9 @@ class DetectorConfig(Settings):
 class DetectScheduleConfig(Settings):
     """SGD with a stepped learning rate; the schedule counts iterations."""
 
-    iterations: int = bounded(24_000, above=0, limit=_MAX_ITERATIONS)
+    iterations: int = common(bounded(24_000, above=0, limit=_MAX_ITERATIONS))
     """Number of training steps (VOC 07+12: 24 000; COCO 1×: 90 000)."""
-    lr_per_16: float = bounded(0.02, above=0, limit=MAX_LR)
+    lr_per_16: float = common(bounded(0.02, above=0, limit=MAX_LR))
     """Learning rate for a batch of 16 images; scaled linearly with the batch size. Halve it if the loss diverges."""
     warmup: int = bounded(100, low=0, limit=_MAX_ITERATIONS)
     """Iterations over which the learning rate rises linearly from 0."""
@@ -115,19 +115,19 @@ class DetectConfig(RunConfig):
     weights: str | None = None
     """Backbone to start from: a run directory or a weight file, from csml or another trainer, or `random` for a
     randomly initialised model.backbone. The word --weights may be omitted."""
-    data: Sources = Sources("synthetic")
+    data: Sources = common(Sources("synthetic"))
     """A folder with VOC or COCO annotations, or synthetic."""
     format: Literal["auto", "voc", "coco"] = "auto"
     """Format of the annotations. voc: JPEGImages, Annotations and ImageSets/Main, for one year or several; coco: JSON
     files. auto: detect it."""
-    train: tuple[str, ...] = ()
+    train: tuple[str, ...] = common(())
     """Images to train on. voc: a list such as VOC2007/trainval, or several, '["VOC2007/train", "VOC2012/val"]'; by
     default trainval of all years, otherwise train. coco: a JSON file below --data; by default
     annotations/instances_train*.json."""
-    test: tuple[str, ...] = ()
+    test: tuple[str, ...] = common(())
     """Images to test on, in the same way. By default test of the first year that has it, otherwise val; for coco
     annotations/instances_val*.json."""
-    batch_size: int = bounded(16, low=1, limit=MAX_BATCH)
+    batch_size: int = common(bounded(16, low=1, limit=MAX_BATCH))
     """Images per step."""
     voc_points: Literal["11", "all"] = "11"
     """How VOC's AP is computed: from the precision at 11 recalls (VOC 2007, as papers report it), or as the area under
