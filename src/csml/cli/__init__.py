@@ -1,6 +1,7 @@
 """The command line: `csml COMMAND …` parses, calls one verb of the library, and prints; every error is one line."""
 
 import contextlib
+import difflib
 import os
 import signal
 import sys
@@ -21,7 +22,10 @@ usage: csml COMMAND [options]
 
 Start with:           csml demo
 With your own images: csml pretrain --preset photos --data FOLDER
-All options:          csml COMMAND --help
+Named settings:       csml presets
+The usual settings:   csml COMMAND --help
+Every setting:        csml COMMAND --help all
+Something is wrong:   csml doctor
 """
 
 
@@ -32,6 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["help"] and len(words) > 1:  # csml help COMMAND
+        words = [words[1], "--help", *words[2:]]
     if not words or words[0] in ("-h", "--help", "help"):
         lines = (f"  {name:<12}{command.about}" for name, command in COMMANDS.items())
         print(_HELP.format(commands="\n".join(lines)), end="")
@@ -43,7 +49,9 @@ def _dispatch(words: list[str]) -> int:
         return 0
     try:
         if words[0] not in COMMANDS:
-            raise CsmlError(f"there is no command {words[0]!r}; choose one of {', '.join(COMMANDS)}")
+            close = difflib.get_close_matches(words[0], COMMANDS, n=1)
+            right = f"did you mean {close[0]}?" if close else f"choose one of {', '.join(COMMANDS)}"
+            raise CsmlError(f"there is no command {words[0]!r}; {right}")
         return _run(COMMANDS[words[0]], words[1:])
     except CsmlError as error:
         _tell_the_others(error)

@@ -8,6 +8,7 @@ from typing import Any
 from csml import config as settings
 from csml.cli.options import Options, Parsed, Positional
 from csml.config import AUTO, DETECT_PRESETS, PRESETS
+from csml.config.build import leaves
 from csml.console import is_rank_zero
 
 _WEIGHTS = Positional("weights", "A run directory or a weight file, of csml or another trainer; or lite0, timm:NAME.")
@@ -54,7 +55,8 @@ class Command:
     def _usage(self) -> str:
         words = [one.name.upper() + (" …" if one.many else "") for one in self.positional]
         preset = ["[--preset NAME]"] if self.presets else []
-        return " ".join(["csml", self.name, *words, *preset, "[--KEY VALUE …]"])
+        settings = ["[--KEY VALUE …]"] if leaves(self.schema) else []
+        return " ".join(["csml", self.name, *words, *preset, *settings])
 
     @property
     def trains(self) -> bool:
@@ -80,7 +82,9 @@ class Command:
         return function
 
     def _keywords(self, given: Parsed) -> dict[str, Any]:
-        keywords = {**self.keywords, **given.positional, **given.settings, "config": given.config}
+        keywords = {**self.keywords, **given.positional, **given.settings}
+        if given.config is not None:
+            keywords["config"] = given.config
         if self.presets:
             keywords["preset"] = given.preset
         if self.trains:
@@ -265,6 +269,29 @@ _ALL = (
         settings.TablesConfig,
         "csml.ablations.tables",
         positional=(Positional("folders", "Directories that csml ablate has written.", many=True),),
+    ),
+    Command(
+        "presets",
+        "the named settings, one line each",
+        "List the named settings that --preset takes.",
+        settings.NoSettings,
+        "csml.api.presets",
+    ),
+    Command(
+        "doctor",
+        "what a bug report needs: versions, machine, extras, speed",
+        "Describe the installation and the machine, to be pasted into a bug report; it names no user and no folder.",
+        settings.DoctorConfig,
+        "csml.api.doctor",
+    ),
+    Command(
+        "completion",
+        "commands and settings at the press of Tab, in bash, zsh or fish",
+        "Print a script that completes commands, settings and their values; with --install, install it.",
+        settings.NoSettings,
+        "csml.cli.completion",
+        positional=(Positional("shell", "bash, zsh or fish."),),
+        flags={"install": "Put the script where the shell looks for it, instead of printing it."},
     ),
 )
 COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}

@@ -1,22 +1,19 @@
-"""Command lines: the options of a command are the settings of its schema, and so is its help."""
+"""Command lines: the options of a command are the settings of its schema."""
 
-import argparse
-import ast
-import functools
-import inspect
 import sys
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin
 
-from csml.config.build import Leaf, convert, expected, is_optional, kind_of, leaves, sections
+from csml.cli.help import Entry, help_text, topics
+from csml.config.build import convert, expected, is_optional, kind_of, leaves, sections
 from csml.config.fields import shown
 from csml.config.layers import COMMAND_LINE, unknown_key
 from csml.config.sources import Sources
 from csml.config.yaml_files import load_yaml
 from csml.errors import CsmlError
 
+_PRESETS = "Named settings; csml presets lists them."
 _YES_OR_NO = ("true", "false", "yes", "no", "on", "off")
 
 
@@ -71,11 +68,11 @@ class Options:
         Raises:
             CsmlError: an unknown option, a missing value or argument. `configure` checks the values themselves.
         """
-        if {"-h", "--help"} & set(words):
-            print(self.help(), end="")
+        if (asked := self._asked(words)) is not None:
+            print(self.help(asked or None), end="")
             sys.exit(0)
         named, loose = self._split(words)
-        own = {name: convert(kind, named.pop(name), name) for name, (kind, _) in self._own().items() if name in named}
+        own = {name: convert(kind, named.pop(name), name) for name, (kind, _) in self.own().items() if name in named}
         given = {name for name in (*self.flags, "overwrite", "print_config") if own.pop(name, None)}
         return Parsed(
             settings=named,
@@ -86,31 +83,35 @@ class Options:
             **own,
         )
 
-    def help(self) -> str:
-        """All options with their help, grouped by section."""
-        parser = argparse.ArgumentParser(
-            usage=_plain(self.usage), description=_plain(self.summary), add_help=False, formatter_class=_Formatter
-        )
-        if self.positional:
-            arguments = parser.add_argument_group("arguments")
-            for positional in self.positional:
-                arguments.add_argument(positional.name, metavar=positional.name.upper(), help=_plain(positional.help))
-        group = parser.add_argument_group("options")
-        group.add_argument("-h", "--help", action="store_true", help="Show this help and exit.")
-        for name, (kind, text) in self._own().items():
-            metavar = "" if kind is bool else {"config": "FILE", "resume": "RUN"}.get(name, "NAME")
-            group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=_plain(text))
-        groups = {"": parser.add_argument_group("settings")}
-        for key, section in sections(self.schema).items():
-            groups[key] = parser.add_argument_group(key, _plain(inspect.cleandoc(section.__doc__ or "")))
-        for leaf in leaves(self.schema).values():
-            group = groups[leaf.key.rpartition(".")[0]]
-            group.add_argument(f"--{leaf.key}", metavar=_metavar(leaf.kind), help=_plain(_described(leaf)))
-        return parser.format_help()
+    def _asked(self, words: list[str]) -> str | None:
+        """What --help is asked about: "" for the settings that people change, a topic; None: it is not there."""
+        for place, word in enumerate(words):
+            name, equals, topic = word.partition("=")
+            if name in ("-h", "--help"):
+                known = topics(self.schema)
+                topic = topic if equals else next((word for word in words[place + 1 :][:1] if word[0] != "-"), "")
+                if topic and topic not in known:
+                    raise CsmlError(f"help: expected nothing or one of {', '.join(known)} after it, got {shown(topic)}")
+                return topic
+        return None
 
-    def _own(self) -> dict[str, tuple[Any, str]]:
+    def help(self, topic: str | None = None) -> str:
+        """The options and the settings that people change; `topic`: all settings, or those of one section."""
+        metavars = {"config": "FILE", "resume": "RUN"}
+        own = [
+            Entry(name, "" if kind is bool else metavars.get(name, "NAME"), text)
+            for name, (kind, text) in self.own().items()
+        ]
+        if self.presets and topic is None:
+            own = [entry._replace(help=_PRESETS) if entry.name == "preset" else entry for entry in own]
+        arguments = [Entry(one.name, one.name.upper(), one.help) for one in self.positional]
+        return help_text(self.command, self.usage, self.summary, arguments, own, self.schema, topic)
+
+    def own(self) -> dict[str, tuple[Any, str]]:
         """Type and help of the options that are not settings."""
-        own: dict[str, tuple[Any, str]] = {"config": (str, "A YAML file of settings, laid over the preset.")}
+        own: dict[str, tuple[Any, str]] = {}
+        if has_settings := bool(leaves(self.schema)):
+            own["config"] = (str, "A YAML file of settings" + (", laid over the preset." if self.presets else "."))
         if self.presets:
             own["preset"] = (str, f"Named settings: {', '.join(self.presets)}.")
         if self.resume:
@@ -118,12 +119,14 @@ class Options:
         if self.overwrite:
             own["overwrite"] = (bool, "Delete the contents of --out first.")
         own |= {name: (bool, text) for name, text in self.flags.items()}
-        return own | {"print_config": (bool, "Print all settings as YAML and exit; --config reads them.")}
+        if has_settings:
+            own["print_config"] = (bool, "Print all settings as YAML and exit; --config reads them.")
+        return own
 
     def _split(self, words: list[str]) -> tuple[dict[str, Any], list[str]]:
         """Values of options by name, and the words without an option."""
         kinds = {leaf.key: leaf.kind for leaf in leaves(self.schema).values()}
-        kinds |= {name: kind for name, (kind, _) in self._own().items()}
+        kinds |= {name: kind for name, (kind, _) in self.own().items()}
         named: dict[str, Any] = {}
         loose: list[str] = []
         left = list(reversed(words))
@@ -170,13 +173,6 @@ class Options:
         return found
 
 
-class _Formatter(argparse.HelpFormatter):
-    """Does not break names at their hyphens."""
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
-
-
 def _following(kind: Any, left: list[str], key: str) -> str:
     """The value of an option that is the next word; an option for true or false needs none."""
     if kind_of(kind) is bool:
@@ -209,57 +205,3 @@ def _read(kind: Any, word: str) -> Any:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _described(leaf: Leaf) -> str:
-    """Documentation, bounds and default of a setting."""
-    notes = [leaf.rule.phrase()] if leaf.rule is not None else []
-    if leaf.default is not None:
-        notes.append(f"default: {shown(leaf.default)}")
-    text = documentation(leaf.owner).get(leaf.key.rpartition(".")[2], "")
-    return f"{text} ({'; '.join(notes)})" if notes else text
-
-
-def _metavar(kind: Any) -> str:
-    kind = kind_of(kind)
-    if get_origin(kind) is Literal:
-        return "{" + ",".join(map(str, get_args(kind))) + "}"
-    if get_origin(kind) is tuple:
-        return "LIST"
-    return {int: "N", float: "X", bool: "{true,false}"}.get(kind, "TEXT")
-
-
-def documentation(schema: type[Any]) -> dict[str, str]:
-    """The docstrings of all fields of a dataclass, those of its base classes too."""
-    found: dict[str, str] = {}
-    for kind in reversed(schema.__mro__[:-1]):
-        found |= _module_documentation(kind.__module__).get(kind.__qualname__, {})
-    return found
-
-
-@functools.cache
-def _module_documentation(name: str) -> dict[str, dict[str, str]]:
-    """The docstrings below the fields of the classes of a module: `{class: {field: text}}`."""
-    try:
-        tree = ast.parse(inspect.getsource(sys.modules[name]))
-    except (OSError, TypeError):  # the source is not there
-        return {}
-    found: dict[str, dict[str, str]] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            texts = found.setdefault(node.name, {})
-            for before, after in zip(node.body, node.body[1:], strict=False):
-                if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
-                    text = after.value.value if _is_docstring(after) else ""  # type: ignore[attr-defined]
-                    if text:
-                        texts[before.target.id] = " ".join(text.split())
-    return found
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _plain(text: str) -> str:
-    """Text for argparse, which would fill in what follows a %."""
-    return text.replace("%", "%%")

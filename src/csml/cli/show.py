@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
     from csml.ablations.ablate import AblationResult
     from csml.api.checking import Checked
+    from csml.api.doctor import Diagnosis
     from csml.api.exporting import Exported
     from csml.api.judging import KnnResult, LinearResult
     from csml.api.neighboring import Neighbor
+    from csml.api.presets import Preset
     from csml.api.run import Run
     from csml.api.scenes import ScenesResult
     from csml.api.scoring import ScoreResult
     from csml.api.selecting import ToLabel
+    from csml.cli.completion import Completion
     from csml.demonstration import DemoResult
     from csml.explorer.explore import Explorer
     from csml.runs.interruption import Interrupted
@@ -214,6 +217,28 @@ def demo(result: "DemoResult") -> None:
     console.print(f"the backbone:     {root}/csml/backbone.safetensors")
     console.print(f'in Python:        import csml; backbone = csml.Run("{root}/csml").backbone()')
     console.print(f"your own images:  {program()} pretrain --preset photos --data FOLDER")
+
+
+def presets(found: "list[Preset]") -> None:
+    from csml.config import TWINS
+
+    width = max(len(preset.name) for preset in found) + 2
+    for commands in dict.fromkeys(preset.commands for preset in found):
+        print(f"{program()} {' | '.join(commands)} --preset NAME")
+        for preset in found:
+            if preset.commands == commands:
+                print(f"  {preset.name:<{width}}{preset.about}")
+        if "pretrain" in commands:
+            print(f"  and each with one of {', '.join(f'-{twin}' for twin in TWINS)} at its end: another method")
+            print("  without --preset, pretrain --data FOLDER chooses one for the images and the machine")
+
+
+def doctor(diagnosis: "Diagnosis") -> None:
+    print(diagnosis)
+
+
+def completion(result: "Completion") -> None:
+    print(result.script if result.path is None else f"written to {result.path}; open a new {result.shell} to use it")
 
 
 def continue_command(stop: "Interrupted", words: list[str]) -> str:

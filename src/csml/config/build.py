@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
-from csml.config.fields import Rule, rule_of, shown
+from csml.config.fields import Rule, is_common, rule_of, shown
 from csml.config.sources import Sources, join_sources
 from csml.errors import CsmlError
 
@@ -25,6 +25,13 @@ class Leaf(NamedTuple):
     rule: Rule | None
     owner: type[Any]
     """the dataclass that has the field"""
+    common: bool
+    """whether people change it often"""
+
+    @property
+    def name(self) -> str:
+        """the key without its section"""
+        return self.key.rpartition(".")[2]
 
 
 def leaves(schema: type[Any]) -> dict[str, Leaf]:
@@ -163,7 +170,9 @@ def _leaves(config: Any, prefix: str) -> list[Leaf]:
         if dataclasses.is_dataclass(value):
             found += _leaves(value, f"{prefix}{field.name}.")
         else:
-            found.append(Leaf(f"{prefix}{field.name}", field.type, value, rule_of(field), type(config)))
+            found.append(
+                Leaf(f"{prefix}{field.name}", field.type, value, rule_of(field), type(config), is_common(field))
+            )
     return found
 
 

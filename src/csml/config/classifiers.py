@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import bounded, require
+from csml.config.fields import bounded, common, require
 from csml.config.images import AugmentationConfig
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_EPOCHS, MAX_LR, OptimizerConfig
@@ -14,9 +14,9 @@ from csml.config.run import MAX_BATCH, LabelTestConfig, TrainingConfig
 class ClassifierConfig(TrainingConfig):
     """Settings of every command that trains a classifier."""
 
-    epochs: int = bounded(90, low=1, limit=MAX_EPOCHS)
+    epochs: int = common(bounded(90, low=1, limit=MAX_EPOCHS))
     """Passes over the labelled images."""
-    batch_size: int = bounded(256, low=2, limit=MAX_BATCH)
+    batch_size: int = common(bounded(256, low=2, limit=MAX_BATCH))
     """Images per step; all images if there are fewer."""
     augmentation: AugmentationConfig = AugmentationConfig(crop_scale=(0.08, 1.0), jitter=0.0, gray=0.0, blur=0.0)
     model: BackboneConfig = BackboneConfig()
@@ -27,12 +27,12 @@ class ClassifierConfig(TrainingConfig):
 class SupervisedConfig(ClassifierConfig):
     """Settings of `csml supervised`; the defaults are those of torchvision's ResNets."""
 
-    labels: str | None = None
+    labels: str | None = common(None)
     """A CSV or JSON-lines file with the paths and labels of some of the images, to use instead of folder names."""
-    fraction: float | None = bounded(None, above=0, high=1)
+    fraction: float | None = common(bounded(None, above=0, high=1))
     """Share of the labels of each class to train on, at least one label per class; chosen by the seed and written to
     labels.csv."""
-    per_class: int | None = bounded(None, low=1, limit=10**9)
+    per_class: int | None = common(bounded(None, low=1, limit=10**9))
     """Number of labels of each class to train on, all labels of a class that has fewer; chosen as --fraction is."""
     list: str | None = None
     """A file with the names of the images to train on, one per line, such as the common 1 % and 10 % lists of
@@ -52,7 +52,7 @@ class FinetuneConfig(SupervisedConfig):
     weights: str | None = None
     """Weights to start from: a run directory or a weight file, from csml or another trainer. The word --weights may be
     omitted."""
-    how: Literal["auto", "logistic", "prototypes", "norms", "last-stage", "all", "paper"] = "auto"
+    how: Literal["auto", "logistic", "prototypes", "norms", "last-stage", "all", "paper"] = common("auto")
     """How to learn from the labels. logistic: logistic regression on the features of the network as it is. prototypes:
     the nearest class mean. norms, last-stage, all: logistic regression, then training of the linear layer and of the
     normalisation layers, the last stage or all layers. All of these give calibrated probabilities. auto: what does
@@ -60,7 +60,7 @@ class FinetuneConfig(SupervisedConfig):
     tune_from: int = bounded(20, low=2, limit=10**9)
     """Labels a class, on average, from which --how auto tries norms, last-stage and all too. They take five trainings
     each."""
-    epochs: int = bounded(60, low=1, limit=MAX_EPOCHS)
+    epochs: int = common(bounded(60, low=1, limit=MAX_EPOCHS))
     """Passes over the labelled images, where layers of the network are trained."""
     tuning_lr_per_256: float = bounded(0.02, above=0, limit=MAX_LR)
     """Learning rate of --how norms, last-stage and all."""
@@ -75,15 +75,15 @@ class MineConfig(ClassifierConfig):
 
     weights: str | None = None
     """The fine-tuned run to start from. The word --weights may be omitted."""
-    epochs: int = bounded(90, low=1, limit=MAX_EPOCHS)
+    epochs: int = common(bounded(90, low=1, limit=MAX_EPOCHS))
     """Passes over the true and the pseudo-labels in each round."""
     head_lr_per_256: float = bounded(0.01, above=0, limit=MAX_LR)
     """Learning rate of the classifier; the backbone uses optimizer.lr_per_256."""
     optimizer: OptimizerConfig = OptimizerConfig(
         lr_per_256=1e-4, weight_decay=1e-4, schedule="steps", milestones=(30, 60)
     )
-    max_entropy: float = bounded(1.0, above=0, limit=1e3)
+    max_entropy: float = common(bounded(1.0, above=0, limit=1e3))
     """Largest entropy, in nats, of a prediction that becomes a pseudo-label. Lower it if many pseudo-labels are
     wrong."""
-    rounds: int = bounded(1, low=1, limit=10_000)
+    rounds: int = common(bounded(1, low=1, limit=10_000))
     """Number of rounds of prediction and training."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, each, share
+from csml.config.fields import Settings, bounded, common, each, share
 from csml.config.images import ImagesConfig
 from csml.config.network import STAGES
 from csml.config.optimizer import MAX_EPOCHS
@@ -15,7 +15,7 @@ from csml.config.sources import Sources
 class SearchingConfig(Settings):
     """Settings of commands that look at all images of a folder."""
 
-    data: Sources = Sources("synthetic")
+    data: Sources = common(Sources("synthetic"))
     """A folder, of which all images are used, or anything else that `csml pretrain` takes, of which the training images
     are used."""
     images: ImagesConfig = ImagesConfig()
@@ -26,12 +26,12 @@ class SearchingConfig(Settings):
 class EmbedConfig(SearchingConfig):
     """Settings of `csml embed`."""
 
-    output: str | None = None
+    output: str | None = common(None)
     """A .npy or .parquet file; by default features.npy, from Python none. A .npy file holds a matrix (images,
     dimensions), and next to it is a .csv with the id, path and label of every row; .parquet: all in one table."""
-    stage: int = bounded(4, low=STAGES[0], high=STAGES[-1])
+    stage: int = common(bounded(4, low=STAGES[0], high=STAGES[-1]))
     """Stage whose pooled features are written."""
-    batch_size: int = bounded(256, low=1, limit=MAX_BATCH)
+    batch_size: int = common(bounded(256, low=1, limit=MAX_BATCH))
     """Images per batch."""
 
 
@@ -39,11 +39,11 @@ class EmbedConfig(SearchingConfig):
 class NeighborsOfConfig(SearchingConfig):
     """Settings of `csml neighbors`."""
 
-    k: int = bounded(10, low=1, limit=10**6)
+    k: int = common(bounded(10, low=1, limit=10**6))
     """Number of neighbours of each image."""
-    sheet: str | None = None
+    sheet: str | None = common(None)
     """An image file to draw: each image with its neighbours next to it."""
-    index: str | None = None
+    index: str | None = common(None)
     """Folder of the saved index; by default inside the run directory, next to the weight file, or in csml's cache for
     weights by name."""
 
@@ -97,16 +97,16 @@ class SelectConfig(SearchingConfig):
 class PredictConfig(Settings):
     """Settings of `csml predict`."""
 
-    output: str | None = None
+    output: str | None = common(None)
     """A .csv file, or .jsonl or .json for JSON lines; - for standard output, the default of the command line."""
-    batch_size: int | None = bounded(None, low=1, limit=MAX_BATCH)
+    batch_size: int | None = common(bounded(None, low=1, limit=MAX_BATCH))
     """Images per batch; by default 256, or 8 for a detector."""
-    min_score: float | None = share(None)
+    min_score: float | None = common(share(None))
     """Detectors: leave out objects with a lower score. By default the score with the best F1 on the test images of the
     run, or 0.5 if it is not known."""
     masks: Literal["rle", "polygons", "none"] = "rle"
     """Detectors with masks: how masks are written, in COCO's form: run lengths, or polygons, which have no holes."""
-    pictures: str | None = None
+    pictures: str | None = common(None)
     """Detectors: a folder for the images with the objects drawn on them."""
     tiles: int | None = bounded(None, low=32, limit=100_000, unit="pixels")
     """Detectors: cut images into overlapping tiles of this side, in pixels of the image, and merge what is found: for
@@ -121,9 +121,9 @@ class PredictConfig(Settings):
 class PackConfig(Settings):
     """Settings of `csml pack`."""
 
-    output: str | None = None
+    output: str | None = common(None)
     """Folder to write; by default FOLDER-pack."""
-    shard_mb: float = bounded(256.0, above=0, limit=1e6)
+    shard_mb: float = common(bounded(256.0, above=0, limit=1e6))
     """Megabytes per shard."""
     images: ImagesConfig = ImagesConfig()
 
@@ -215,6 +215,19 @@ class TablesConfig(Settings):
     """Heading of the page."""
     introduction: str | None = None
     """A Markdown file to insert below the heading."""
+
+
+@dataclass(frozen=True)
+class NoSettings(Settings):
+    """Of a command without settings."""
+
+
+@dataclass(frozen=True)
+class DoctorConfig(Settings):
+    """Settings of `csml doctor`."""
+
+    seconds: float = bounded(2.0, low=0, limit=3600)
+    """Length of the speed test. 0: none."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, each, require, share
+from csml.config.fields import Settings, bounded, common, each, require, share
 from csml.config.images import MAX_SIDE
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_LR
@@ -20,8 +20,8 @@ class ScenesConfig(Settings):
 
     keep_empty: bool = False
     """Also train on images without objects, which teaches the detector to stay silent."""
-    short_sides: tuple[int, ...] = each(
-        (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), low=32, limit=MAX_SIDE, unit="pixels"
+    short_sides: tuple[int, ...] = common(
+        each((480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), low=32, limit=MAX_SIDE, unit="pixels")
     )
     """Lengths of the shorter side of a training image, in pixels; one is drawn for each image. Smaller images are
     faster and need less memory."""
@@ -35,7 +35,7 @@ class ScenesConfig(Settings):
     """Probability of a horizontal flip. Set it to 0 if left and right differ in meaning."""
     max_failed: float = share(0.05)
     """Share of the files that may fail to decode before the run stops."""
-    workers: int | None = bounded(None, low=0, limit=1024)
+    workers: int | None = common(bounded(None, low=0, limit=1024))
     """Processes that decode images. By default none for data in memory, one if the CPU trains, otherwise one per spare
     core."""
     synthetic_train: int = bounded(600, low=1, limit=10**8)
@@ -56,7 +56,7 @@ class ScenesConfig(Settings):
 class DetectorConfig(Settings):
     """The detector on top of the backbone."""
 
-    kind: Literal["c4", "fpn"] = "c4"
+    kind: Literal["c4", "fpn"] = common("c4")
     """c4: Faster R-CNN with proposals from stage 3; stage 4 and one more norm are the box head. fpn: a feature pyramid
     of all stages; Mask R-CNN if the data has masks."""
     masks: bool | None = None
@@ -100,9 +100,9 @@ class DetectorConfig(Settings):
 class DetectScheduleConfig(Settings):
     """SGD with a stepped learning rate; the schedule counts iterations."""
 
-    iterations: int = bounded(24_000, above=0, limit=_MAX_ITERATIONS)
+    iterations: int = common(bounded(24_000, above=0, limit=_MAX_ITERATIONS))
     """Number of training steps (VOC 07+12: 24 000; COCO 1×: 90 000)."""
-    lr_per_16: float = bounded(0.02, above=0, limit=MAX_LR)
+    lr_per_16: float = common(bounded(0.02, above=0, limit=MAX_LR))
     """Learning rate for a batch of 16 images; scaled linearly with the batch size. Halve it if the loss diverges."""
     warmup: int = bounded(100, low=0, limit=_MAX_ITERATIONS)
     """Iterations over which the learning rate rises linearly from 0."""
@@ -134,22 +134,22 @@ class DetectConfig(RunConfig):
     weights: str | None = None
     """Backbone to start from: a run directory or a weight file, from csml or another trainer, or `random` for a
     randomly initialised model.backbone. The word --weights may be omitted."""
-    data: Sources = Sources("synthetic")
+    data: Sources = common(Sources("synthetic"))
     """A folder with annotated images in any layout that `csml scenes` understands, or synthetic."""
     format: Format = "auto"
     """Format of the annotations. voc: an XML file per image, with or without lists; coco: JSON files of any name; yolo:
     text files; masks: PNG files with a value per object, or a file per object; fiftyone: samples.json. auto: detect
     it."""
-    train: tuple[str, ...] = ()
+    train: tuple[str, ...] = common(())
     """Images to train on, if the data does not say it or something else is wanted: train, val or test; a list of VOC,
     such as VOC2007/trainval; a JSON file of COCO. Or several, '["VOC2007/train", "VOC2012/val"]'. By default VOC's
     choice, or what is called train."""
-    test: tuple[str, ...] = ()
+    test: tuple[str, ...] = common(())
     """Images to test on, in the same way. By default VOC's choice, or what is called val, otherwise test."""
-    split: float | None = bounded(None, above=0, below=1)
+    split: float | None = common(bounded(None, above=0, below=1))
     """Share of all annotated images to test on, drawn by scenes.split_seed so that every class is on both sides. By
     default 0.2 if the data has no images to test on."""
-    batch_size: int = bounded(16, low=1, limit=MAX_BATCH)
+    batch_size: int = common(bounded(16, low=1, limit=MAX_BATCH))
     """Images per step."""
     voc_points: Literal["11", "all"] = "11"
     """How VOC's AP is computed: from the precision at 11 recalls (VOC 2007, as papers report it), or as the area under

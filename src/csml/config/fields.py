@@ -3,6 +3,9 @@
 epochs: int = bounded(200, low=1, limit=1_000_000)
 crop_scale: tuple[float, float] = interval((0.2, 1.0), above=0, high=1)
 backbone: str = choice("resnet50", BACKBONES)
+seed: int = common(bounded(0, low=0))
+
+`common` marks the settings that people change most often; `--help` shows these.
 """
 
 import dataclasses
@@ -17,6 +20,7 @@ from csml.errors import CsmlError
 T = TypeVar("T")
 
 _RULE = "rule"
+_COMMON = "common"
 _MOST_ITEMS = 1000
 _LONGEST = 160
 """Characters of a value in a message."""
@@ -202,6 +206,20 @@ def choice(default: T, names: tuple[str, ...], or_prefix: str | None = None) -> 
     For names that are known to a type checker, use `Literal` instead.
     """
     return _declared(default, Choice(names, or_prefix))
+
+
+def common(default: T) -> T:
+    """A field that people change often, declared by another function of this file or by its default value alone."""
+    if isinstance(default, dataclasses.Field):
+        metadata, default = default.metadata, default.default
+    else:
+        metadata = {}
+    return dataclasses.field(default=default, metadata={**metadata, _COMMON: True})
+
+
+def is_common(field: "dataclasses.Field[Any]") -> bool:
+    """Whether people change it often."""
+    return field.metadata.get(_COMMON, False)
 
 
 def rule_of(field: "dataclasses.Field[Any]") -> Rule | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, interval, share
+from csml.config.fields import Settings, bounded, common, interval, share
 
 NAMED = ("synthetic", "cifar10", "cifar100", "stl10")
 """Data sets that are chosen by name instead of by folder."""
@@ -16,7 +16,7 @@ MAX_SIDE = 16_384
 class ImagesConfig(Settings):
     """How images are found and read."""
 
-    size: int = bounded(224, low=8, limit=MAX_SIDE, unit="pixels")
+    size: int = common(bounded(224, low=8, limit=MAX_SIDE, unit="pixels"))
     """Side of the square crops that the network sees, in pixels."""
     eval_crop: float = bounded(0.875, above=0, high=1)
     """Share of the shorter side that the centre crop keeps in evaluation. 0.875 crops 224 from 256; use 1 for tiny
@@ -44,7 +44,7 @@ class ImagesConfig(Settings):
     """Number of validation images if data is `synthetic`."""
     synthetic_size: int | None = bounded(None, low=8, limit=4096, unit="pixels")
     """Side of the synthetic images in pixels; by default the size of the crops."""
-    workers: int | None = bounded(None, low=0, limit=1024)
+    workers: int | None = common(bounded(None, low=0, limit=1024))
     """Processes that decode images. By default none for data in memory, one if the CPU trains, otherwise one per spare
     core. More workers than spare cores make training slower."""
 

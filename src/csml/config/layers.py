@@ -14,6 +14,8 @@ C = TypeVar("C")
 
 COMMAND_LINE = "command line"
 """The origin whose keys appear as --key in messages."""
+_ALIKE = 0.66
+"""Share of letters that a mistyped key has in common with the right one: out and output just pass."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,31 @@ def lay_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 def unknown_key(key: str, known: list[str], origin: str) -> CsmlError:
-    """The error for a key that does not exist, with the key that was probably meant."""
+    """The error for a key that does not exist, with the keys that were probably meant."""
     dashes, kind = ("--", "option") if origin == COMMAND_LINE else ("", "key")
     where = f"{origin}: " if origin and origin != COMMAND_LINE else ""
-    same_name = [other for other in known if other.rpartition(".")[2] == key.rpartition(".")[2]]
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5) or same_name[:1]
-    hint = f"; did you mean {dashes}{close[0]}?" if close else ""
+    *others, last = [f"{dashes}{other}" for other in meant(key, known)] or [""]
+    hint = f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
     return CsmlError(f"{where}unknown {kind} {dashes}{shown(key)}{hint}")
+
+
+def meant(key: str, known: list[str]) -> list[str]:
+    """The known keys, three at most, that somebody may have meant by a key that does not exist.
+
+    A key with a wrong section, or none, means the settings of that name: `weights` is `model.weights`. Otherwise the
+    most similar name counts, or one that begins like this: `lr` is `optimizer.lr_per_256`.
+    """
+    likeness = {other: _likeness(key, other) for other in known}
+    best = max(likeness.values(), default=0.0)
+    return [other for other in known if likeness[other] == best > 0][:3]
+
+
+def _likeness(key: str, other: str) -> float:
+    (section, _, name), (other_section, _, other_name) = key.rpartition("."), other.rpartition(".")
+    alike = 0.9 if other_name.startswith(f"{name}_") else difflib.SequenceMatcher(None, name, other_name).ratio()
+    if alike < _ALIKE:
+        return 0.0
+    return alike + (difflib.SequenceMatcher(None, section, other_section).ratio() if section else 0.0)
 
 
 class _Walk:

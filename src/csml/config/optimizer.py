@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, each, require
+from csml.config.fields import Settings, bounded, common, each, require
 
 MAX_EPOCHS = 1_000_000
 MAX_LR = 1e6
@@ -18,7 +18,7 @@ class OptimizerConfig(Settings):
     adamw suits a start from weights, and ViTs; its learning rates are about a hundred times lower."""
     trust: float = bounded(0.001, above=0, limit=1e3)
     """LARS: size of a layer's step as a share of its weights, at learning rate 1."""
-    lr_per_256: float = bounded(0.03, above=0, limit=MAX_LR)
+    lr_per_256: float = common(bounded(0.03, above=0, limit=MAX_LR))
     """Learning rate for a batch of 256 images; scaled linearly with the batch size. Halve it if the loss diverges."""
     momentum: float = bounded(0.9, low=0, below=1)
     """Momentum."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from csml.config.fields import Settings, bounded, each, interval, subset
+from csml.config.fields import Settings, bounded, common, each, interval, subset
 from csml.config.images import ImagesConfig
 from csml.config.network import STAGES
 from csml.config.optimizer import MAX_EPOCHS, MAX_LR
@@ -14,18 +14,18 @@ from csml.config.sources import Sources
 class KnnConfig(Settings):
     """Settings of `csml knn`."""
 
-    data: Sources = Sources("synthetic")
+    data: Sources = common(Sources("synthetic"))
     """Labelled images; by default the data of the run."""
-    k: tuple[int, ...] = each((20, 200), low=1, limit=10**6)
+    k: tuple[int, ...] = common(each((20, 200), low=1, limit=10**6))
     """Numbers of neighbours that vote."""
     temperature: float = bounded(0.07, above=0, limit=1e3)
     """Temperature of the vote: a neighbour has the weight exp(cosine / temperature)."""
-    stage: int = bounded(4, low=STAGES[0], high=STAGES[-1])
+    stage: int = common(bounded(4, low=STAGES[0], high=STAGES[-1]))
     """Stage whose pooled features are compared."""
-    baselines: bool = True
+    baselines: bool = common(True)
     """Also judge what the weights have to beat: largest class, raw pixels, untrained network, starting weights. They
     are kept in RUN/baselines.json; of more than 20,000 images a fixed sample is used."""
-    output: str | None = None
+    output: str | None = common(None)
     """Result file; by default RUN/knn.json, knn.json next to a weight file, or ./knn-NAME.json for weights by name."""
     images: ImagesConfig = ImagesConfig()
     hardware: HardwareConfig = HardwareConfig()
@@ -35,18 +35,18 @@ class KnnConfig(Settings):
 class LinearConfig(Settings):
     """Settings of `csml linear`."""
 
-    data: Sources = Sources("synthetic")
+    data: Sources = common(Sources("synthetic"))
     """Labelled images; by default the data of the run."""
-    stages: tuple[int, ...] = subset((4,), STAGES)
+    stages: tuple[int, ...] = common(subset((4,), STAGES))
     """Stages whose pooled features are evaluated, each with a classifier of its own."""
-    augment: bool = True
+    augment: bool = common(True)
     """Train on random crops and flips, the full protocol. If off: on features of centre crops, which are computed once;
     much faster."""
-    epochs: int = bounded(100, low=1, limit=MAX_EPOCHS)
+    epochs: int = common(bounded(100, low=1, limit=MAX_EPOCHS))
     """Passes over the training set."""
-    batch_size: int = bounded(256, low=1, limit=MAX_BATCH)
+    batch_size: int = common(bounded(256, low=1, limit=MAX_BATCH))
     """Images per step."""
-    lr: float = bounded(30.0, above=0, limit=MAX_LR)
+    lr: float = common(bounded(30.0, above=0, limit=MAX_LR))
     """Learning rate. Lower it if the accuracy fluctuates; 0.3 suits the features of small networks."""
     milestones: tuple[int, ...] = each((60, 80), low=1, limit=MAX_EPOCHS, empty=True)
     """Epochs after which the learning rate is multiplied by 0.1."""
@@ -56,12 +56,12 @@ class LinearConfig(Settings):
     """Weight decay."""
     crop_scale: tuple[float, float] = interval((0.08, 1.0), above=0, high=1)
     """Share of the image area that a random crop keeps."""
-    seed: int = bounded(0, low=0, limit=SEEDS - 1)
+    seed: int = common(bounded(0, low=0, limit=SEEDS - 1))
     """Random seed of the initial classifiers and of the crops."""
     baselines: bool = True
     """Also judge what the weights have to beat: the largest class and, where augment is off, an untrained network and
     the starting weights in the same way. `csml knn` compares with raw pixels too."""
-    output: str | None = None
+    output: str | None = common(None)
     """Result file; by default RUN/linear.json, linear.json next to a weight file, or ./linear-NAME.json for weights by
     name."""
     images: ImagesConfig = ImagesConfig()

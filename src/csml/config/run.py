@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded
+from csml.config.fields import Settings, bounded, common
 from csml.config.images import AugmentationConfig, ImagesConfig
 from csml.config.optimizer import MAX_EPOCHS, OptimizerConfig
 from csml.config.sources import Sources
@@ -68,7 +68,7 @@ class HardwareConfig(Settings):
     compile: bool = False
     """Compile the encoders with torch.compile. Steps get faster, but a start or resume takes about a minute longer.
     Needs a C++ compiler on a CPU."""
-    devices: int = bounded(1, low=1, limit=1024)
+    devices: int = common(bounded(1, low=1, limit=1024))
     """Number of processes on this machine, one per GPU or group of cores; torchrun and srun take precedence. The
     processes share the batch: nothing else changes with their number."""
     accumulate: int = bounded(1, low=1, limit=MAX_BATCH)
@@ -82,16 +82,16 @@ class HardwareConfig(Settings):
 class RunConfig(Settings):
     """Settings of every command that trains."""
 
-    data: Sources = Sources("synthetic")
+    data: Sources = common(Sources("synthetic"))
     """A folder of images (one folder per class, flat or nested; train/ and val/ or test/ inside it are used as such),
     several of them with commas between them, a pattern such as 'photos/*/*.jpg' or 'shards-{000..012}.tar', a list of
     paths (.txt, .csv, .jsonl), a Hugging Face data set (a folder, .parquet, hf:NAME), a pack made by `csml pack`, local
     or remote (s3://…), or synthetic, cifar10, cifar100, stl10. See docs/data.md."""
-    out: str | None = None
+    out: str | None = common(None)
     """Run directory; by default the next free runs/NAME-001."""
-    batch_size: int = bounded(1024, low=2, limit=MAX_BATCH)
+    batch_size: int = common(bounded(1024, low=2, limit=MAX_BATCH))
     """Images (anchors) per step."""
-    seed: int = bounded(0, low=0, limit=SEEDS - 1)
+    seed: int = common(bounded(0, low=0, limit=SEEDS - 1))
     """Random seed. The same seed on the same machine gives the same run."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     monitor: MonitorConfig = MonitorConfig()
@@ -102,7 +102,7 @@ class RunConfig(Settings):
 class TrainingConfig(RunConfig):
     """Settings of every command that trains a network on crops of images."""
 
-    epochs: int = bounded(200, low=1, limit=MAX_EPOCHS)
+    epochs: int = common(bounded(200, low=1, limit=MAX_EPOCHS))
     """Passes over the data; an epoch visits every image once."""
     images: ImagesConfig = ImagesConfig()
     augmentation: AugmentationConfig = AugmentationConfig()

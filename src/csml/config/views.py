@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from csml.config.fields import Settings, bounded, interval, require, share
+from csml.config.fields import Settings, bounded, common, interval, require, share
 from csml.config.images import MAX_SIDE
 
 
@@ -57,7 +57,7 @@ class ViewsConfig(Settings):
 class NeighborsConfig(Settings):
     """The neighbour set Ω: the nearest neighbours of an anchor, from which x_p is drawn."""
 
-    k: int = bounded(10, low=0, limit=65_536)
+    k: int = common(bounded(10, low=0, limit=65_536))
     """Number of neighbours per anchor (authors' code: 5). 0: x_p is always another view of the anchor itself."""
     refresh_every: int = bounded(5, low=1, limit=1_000_000)
     """Epochs between two searches."""

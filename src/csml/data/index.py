@@ -16,6 +16,7 @@ import numpy as np
 from csml.data.decode import AVIF, HEIC, image_suffixes
 from csml.errors import CsmlError
 from csml.files import atomic_write, cache_dir, cache_key, read_json, save_array, write_json
+from csml.release import install_command
 
 _FORMAT = 2
 _SHOWN = 5
@@ -81,7 +82,7 @@ def say_left_out(counts: dict[str, int]) -> str | None:
     """The line for counts of files by suffix, such as `left out 12 files: 10 .txt, 2 .heic (pip install …)`."""
     if not counts:
         return None
-    ways = dict.fromkeys(HEIC, " (pip install 'csml[heic]')") | dict.fromkeys(AVIF, " (needs Pillow 11.3)")
+    ways = dict.fromkeys(HEIC, f" ({install_command('heic')})") | dict.fromkeys(AVIF, " (needs Pillow 11.3)")
     ordered = sorted(counts.items(), key=lambda item: (item[0] not in ways, -item[1], item[0]))
     named = [f"{count:,} {suffix or 'without a suffix'}{ways.get(suffix, '')}" for suffix, count in ordered[:_SHOWN]]
     total, rest = sum(counts.values()), sum(count for _, count in ordered[_SHOWN:])

@@ -74,7 +74,7 @@ def _looked_at(images: Images, config: ImagesConfig) -> tuple[str, ...]:
             picture.bands()
     except DecodeError as error:
         text = str(error.__cause__ or error)
-        if "channels" in text or "csml[" in text:
+        if "channels" in text or "pip install" in text:
             raise CsmlError(f"data: {source.name(0)}: {text}") from error
         return ()
     if not picture.deep:

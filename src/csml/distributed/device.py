@@ -45,7 +45,7 @@ def build_fabric(config: HardwareConfig, decoders: int = 0) -> Fabric:
         torch.set_num_threads(max(1, cores_each() - decoders))
     precision = config.precision
     if precision == "auto":
-        precision = "bf16-mixed" if _computes_bf16(accelerator) else "32-true"
+        precision = "bf16-mixed" if computes_bf16(accelerator) else "32-true"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
         try:
@@ -73,7 +73,7 @@ def keep_freed_memory() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _computes_bf16(accelerator: str) -> bool:
+def computes_bf16(accelerator: str) -> bool:
     """Whether the device computes in bf16 natively; emulated bf16 is slower than float32."""
     if accelerator == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

