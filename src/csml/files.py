@@ -60,7 +60,7 @@ def _as_disk_error(path: Path) -> Iterator[None]:
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     except Exception as error:
         code = re.search(r"\(os error (\d+)\)", str(error))  # safetensors, in Rust's words
-        if code is None and "PytorchStreamWriter failed" not in str(error):
+        if code is None and not any(word in str(error) for word in ("PytorchStreamWriter", "inline_container")):
             raise
         number = int(code[1]) if code else errno.ENOSPC
         raise OSError(number, os.strerror(number), str(path)) from error

@@ -24,9 +24,10 @@ def save_checkpoint(folder: Path, state: dict[str, Any], epoch: int, step: int, 
             digest = checksum(temporary)
         with atomic_write(_checksum_file(path)) as temporary:
             temporary.write_text(digest)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        why = disk_problem(error) if isinstance(error, OSError) else reason(error)
         kept = "; the ones before it are kept" if checkpoint_files(folder) else "; there is none before it"
-        raise CsmlError(f"the checkpoint {path} cannot be written ({disk_problem(error)}){kept}") from error
+        raise CsmlError(f"the checkpoint {path} cannot be written ({why}){kept}") from error
     leftovers = folder.glob(".epoch-*")  # of a killed process; this one is the only writer
     for old in [*checkpoint_files(folder)[keep:], *leftovers]:
         old.unlink(missing_ok=True)
