@@ -11,19 +11,21 @@ import torch
 import yaml
 from PIL import Image
 
-from browser import browse, place_of
+from browser import browse
 from conftest import csml
 from csml.data.images import ArrayImages
 from csml.data.open import open_data
 from csml.errors import CsmlError
-from csml.reporting.charts import Chart, Series, as_figure, as_plotly, save_figures
+from csml.reporting.charts import Chart, Series, as_figure, save_figures
 from csml.reporting.content import config_of
 from csml.reporting.embedding import embed
 from csml.reporting.gallery import evolution
-from csml.reporting.html import as_script, plotly_script
+from csml.reporting.headline import headline, kinds_of, mean_rows
+from csml.reporting.html import as_script
 from csml.reporting.pictures import thumbnail_sheets
 from csml.reporting.runs import read_runs
 from csml.reporting.scores import confusion_chart, overview, summary
+from csml.reporting.svg import as_svg, nice_ticks, worth_showing
 from csml.reporting.views_sheet import draw_views
 from csml.runs.metrics import read_metrics
 from runs_to_show import NASTY, make_runs
@@ -49,38 +51,91 @@ def test_the_page_opens_from_disk_without_an_error_and_asks_for_nothing(report: 
         assert [url for url in visit.requests if not url.startswith(("data:", "blob:"))] == [report.as_uri()]
         sections = visit.page.locator("h2").all_text_contents()
         assert sections == [
-            "Results", "Map", "Neighbours during training", "Test images and their nearest training images", "Classes",
-            "Views as the network sees them", "Training", "Settings",
+            "Test pictures and what the network finds most similar", "Results", "Map", "Neighbours during training",
+            "Classes", "Views as the network sees them", "Training", "Settings", "Terms",
         ]  # fmt: skip
 
 
 def test_map_and_curves_have_as_many_points_as_there_are_images_and_epochs(report: Path, runs: Path) -> None:
     with browse(report.as_uri()) as visit:
-        count = "id => document.getElementById(id).data.reduce((sum, trace) => sum + trace.x.length, 0)"
+        count = "id => (document.getElementById(id).innerHTML.match(/h0/g) || []).length"
         for number in range(3):
             assert visit.page.evaluate(count, f"map-{number}") == 60
-            assert visit.page.evaluate(f"document.getElementById('map-{number}').data.length") == 5  # classes
+            assert visit.page.locator(f"#map-{number} path").count() == 5  # classes
         figure = visit.page.locator("figure", has=visit.page.get_by_text("20-NN on test images", exact=True))
-        curves = figure.locator(".chart").get_attribute("id")
-        traces = visit.page.evaluate("id => document.getElementById(id).data.map(t => [t.name, t.y])", curves)
-        assert [name for name, _ in traces] == ["moco-v2", "csml"]
-        for name, values in traces:
+        told = figure.locator("svg polyline ~ * title").all_text_contents()
+        for name in ("moco-v2", "csml"):
             logged = [record["knn20"] for record in read_metrics(runs / name / "metrics.jsonl")]
-            assert values == pytest.approx([100 * value for value in logged])
+            for epoch, value in enumerate(logged, 1):
+                assert f"{name}, epoch {epoch}: {100 * value:.4g} %" in told
+
+
+def test_without_javascript_every_chart_and_the_map_are_there(report: Path) -> None:
+    page = report.read_text("utf-8")
+    before_scripts = page[: page.index("<script")]
+    assert before_scripts.count("h0") == 3 * 60
+    assert before_scripts.count('<svg class="drawn"') >= 8
+    assert "plotly" not in page.lower() and len(page) < 1e6
+
+
+def test_the_first_thing_on_the_page_is_the_result_with_what_it_has_to_beat(report: Path) -> None:
+    with browse(report.as_uri(), width=1440) as visit:
+        title = visit.page.locator("h1")
+        assert "of 100 test pictures by their neighbours" in title.text_content()
+        for name in ("raw pixels", "untrained network", "always guessing the largest class", "moco-v2", "csml"):
+            assert name in title.text_content()
+        box = visit.page.locator("#nearest ~ .scroll img.tile").first.bounding_box()
+        assert box["y"] < 900  # the pictures begin on the first screen
+        mark = "e => getComputedStyle(e, '::after').content"
+        assert visit.page.locator(".marked.yes").first.evaluate(mark) == '"✓"'
+        assert visit.page.locator(".marked.no").first.evaluate(mark) == '"✗"'
+
+
+def test_no_path_of_this_machine_stands_in_the_page(report: Path, runs: Path) -> None:
+    assert str(runs) not in report.read_text("utf-8")
+
+
+def test_runs_that_differ_in_their_seed_are_told_as_one(runs: Path) -> None:
+    one, *_ = read_runs([str(runs / "csml")])
+    seeds = [
+        replace(
+            one,
+            root=Path("csml") / f"seed-{seed}",
+            name=f"csml/seed-{seed}",
+            settings={**one.settings, "seed": seed},
+            results={"knn": {"accuracy": {"20": share}}},
+        )
+        for seed, share in ((0, 0.6), (1, 0.64))
+    ]
+    assert [len(kind) for kind in kinds_of(seeds)] == [2]
+    assert headline(seeds).startswith("csml recognises 62 ± 3 of 100 test pictures by their neighbours")
+    (row,) = mean_rows(seeds, ["20-NN"])
+    assert row["scores"] == {"20-NN": "62.0 ± 2.8"}
+
+
+def test_a_chart_with_one_dot_is_not_shown() -> None:
+    dot, line = (Chart("T", "lines", [Series("a", list(range(n)), [1.0] * n)]) for n in (1, 2))
+    assert worth_showing([dot, line]) == [line]
+
+
+def test_ticks_are_round_and_hold_all_values() -> None:
+    for low, high in ((0, 1), (-3.2, 17), (0.001, 0.0042), (5, 5), (0, 100)):
+        ticks = nice_ticks(low, high)
+        assert ticks[0] <= low and ticks[-1] >= high and 2 <= len(ticks) <= 8
 
 
 def test_pointing_at_a_dot_shows_its_picture_and_a_click_its_neighbours(report: Path) -> None:
     with browse(report.as_uri()) as visit:
         page = visit.page
         page.locator("#map-1").scroll_into_view_if_needed()
-        page.mouse.move(*place_of(page, "map-1", 2, 3))
+        page.mouse.move(*page.evaluate("screenPlace(1, 27)"))
         page.wait_for_selector("#panel-1 .hovered[data-row]")
         row = int(page.get_attribute("#panel-1 .hovered", "data-row"))
         name = page.evaluate("row => nameOf(data.maps[1], row)", row)
         assert page.locator("#panel-1 .hovered .name").text_content() == name
         style = page.locator("#panel-1 .hovered .thumb").evaluate("e => getComputedStyle(e).backgroundImage")
         assert style.startswith('url("data:image/webp')
-        page.mouse.click(*place_of(page, "map-1", 2, 3))
+        page.mouse.click(*page.evaluate("screenPlace(1, 27)"))
         page.wait_for_selector("#panel-1 .clicked[data-row]")
         neighbors = page.locator("#panel-1 .clicked button")
         clicked = int(page.get_attribute("#panel-1 .clicked", "data-row"))
@@ -118,7 +173,7 @@ def test_on_a_phone_nothing_sticks_out_and_every_picture_has_words(report: Path,
     with browse(report.as_uri(), width=390, height=800, dark=dark) as visit:
         assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= 390
         assert visit.page.locator("img:not([alt])").count() == 0
-        assert visit.page.locator(".chart:not([aria-label])").count() == 0
+        assert visit.page.locator("svg:not([aria-label])").count() == 0
         background, ink = visit.page.evaluate(
             "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
         )
@@ -241,7 +296,7 @@ def test_ten_thousand_images_make_less_than_15_megabytes() -> None:
     photos = rng.integers(0, 256, (200, 8, 8, 3), dtype=np.uint8).repeat(4, axis=1).repeat(4, axis=2)
     images = ArrayImages(photos, np.zeros(200, np.int64), ("a",), "blocks")
     sheets = thumbnail_sheets(images, np.arange(200).repeat(50), side=32)
-    assert sum(map(len, sheets.urls)) + len(plotly_script()) + 10_000 * (80 + 12 * 6 + 2 * 7 + 4) < 15e6
+    assert sum(map(len, sheets.urls)) + 10_000 * (80 + 12 * 6 + 2 * 7 + 4) < 15e6
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 12])
@@ -267,7 +322,7 @@ def test_odd_names_can_be_drawn(tmp_path: Path) -> None:
     bars = Chart("Of бег", "bars", [Series(name, names, [1.0] * 5) for name in names])
     matrix = Chart("Of сон", "matrix", [Series(name, [], [1.0] * 5) for name in names], labels=names)
     assert len({path.name for path in save_figures([bars, matrix, bars], tmp_path)}) == 6
-    assert as_plotly(matrix)["data"][0]["x"][3] == "&lt;b&gt;"
+    assert "<b>" not in as_svg(matrix) + as_svg(bars)
 
 
 def test_of_a_thousand_classes_the_most_confused_are_shown() -> None:
@@ -322,15 +377,16 @@ def test_json_in_a_page_cannot_end_its_script() -> None:
 def test_a_chart_is_drawn_twice_from_the_same_numbers(kind: str) -> None:
     series = [Series("one", [1, 2, 3], [1.0, 2.0, 3.0]), Series("two", [1, 2, 3], [3.0, 1.0, 2.0])]
     chart = Chart("T", kind, series, x="x", y="y", labels=["a", "b", "c"])  # type: ignore[arg-type]
-    drawn = as_plotly(chart)["data"]
-    axes = as_figure(chart).axes[0]
+    drawn, axes = as_svg(chart), as_figure(chart).axes[0]
     if kind == "matrix":
-        assert drawn[0]["z"] == [[1, 2, 3], [3, 1, 2]]
-        assert axes.images[0].get_array().tolist() == drawn[0]["z"]
+        assert axes.images[0].get_array().tolist() == [[1, 2, 3], [3, 1, 2]]
+        assert "<title>two, predicted as a: 3</title>" in drawn
     elif kind == "bars":
-        assert [patch.get_height() for patch in axes.patches] == [*drawn[0]["y"], *drawn[1]["y"]]
+        assert [patch.get_height() for patch in axes.patches] == [1, 2, 3, 3, 1, 2]
+        assert "<title>two, 1: 3 y</title>" in drawn
     else:
-        assert [line.get_ydata().tolist() for line in axes.lines] == [drawn[0]["y"], drawn[1]["y"]]
+        assert [line.get_ydata().tolist() for line in axes.lines] == [[1, 2, 3], [3, 1, 2]]
+        assert "<title>two, x 1: 3 y</title>" in drawn
     assert chart.in_words().startswith("T")
 
 

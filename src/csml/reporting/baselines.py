@@ -12,7 +12,7 @@ def baseline_rows(runs: list[FinishedRun]) -> list[dict[str, Any]]:
     """What the runs have to beat, as rows of the summary; a baseline that is the same for all runs stands once."""
     found: dict[tuple[str, tuple[tuple[str, float], ...]], list[str]] = {}
     for run in runs:
-        for name, scores in _baselines(run).items():
+        for name, scores in baselines_of(run).items():
             found.setdefault((name, tuple(scores.items())), []).append(run.name)
     several = {name for name, _ in found if sum(other == name for other, _ in found) > 1}
     rows = []
@@ -26,7 +26,7 @@ def shortfalls(runs: list[FinishedRun]) -> list[str]:
     """A sentence for each run that one of its baselines beats."""
     found = []
     for run in runs:
-        own, beside = scores_of(run), _baselines(run)
+        own, beside = scores_of(run), baselines_of(run)
         task = next((task for task in own if any(task in scores for scores in beside.values())), None)
         if task is not None:
             shares = {name: scores[task] / 100 for name, scores in beside.items() if task in scores}
@@ -35,7 +35,7 @@ def shortfalls(runs: list[FinishedRun]) -> list[str]:
     return found
 
 
-def _baselines(run: FinishedRun) -> dict[str, dict[str, float]]:
+def baselines_of(run: FinishedRun) -> dict[str, dict[str, float]]:
     """Baseline → name of a task → percent."""
     found: dict[str, dict[str, float]] = {}
     knn = run.results.get("knn", {}).get("baselines", {}).get("accuracy", {})

@@ -1,6 +1,5 @@
-"""Charts as data: plotly draws them on a page, matplotlib writes them as PNG and SVG."""
+"""Charts as data: svg.py draws them on a page, matplotlib writes them as PNG and SVG files."""
 
-import html
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,35 +55,6 @@ class Chart:
         return f"{self.title}. " + "; ".join(sentences)
 
 
-def as_plotly(chart: Chart) -> dict[str, Any]:
-    """Data and layout for Plotly.newPlot. The page sets the colours of text and background."""
-    layout: dict[str, Any] = {"xaxis": {"title": {"text": chart.x}}, "yaxis": {"title": {"text": chart.y}}}
-    if chart.kind == "matrix":
-        names = [_as_text(series.name) for series in chart.series]
-        trace: dict[str, Any] = {"type": "heatmap", "z": [series.y for series in chart.series], "y": names}
-        trace["x"] = [_as_text(label) for label in chart.labels]
-        trace |= {"colorscale": "Blues", "reversescale": True, "showscale": False, "texttemplate": "%{z}"}
-        layout["yaxis"] |= {"autorange": "reversed", "automargin": True, "type": "category"}
-        layout["xaxis"] |= {"automargin": True, "type": "category"}
-        return {"data": [trace], "layout": layout}
-    if chart.x == "stage":
-        layout["xaxis"]["dtick"] = 1
-    data = []
-    for number, series in enumerate(chart.series):
-        color = COLORS[number % len(COLORS)]
-        trace = {"name": _as_text(series.name), "y": series.y, "marker": {"color": color}}
-        trace["x"] = [_as_text(x) if isinstance(x, str) else x for x in series.x]
-        if chart.kind == "bars":
-            trace |= {"type": "bar"}
-        else:
-            mode = "markers" if chart.kind == "points" else "lines+markers" if len(series.x) < 40 else "lines"
-            trace |= {"type": "scatter", "mode": mode, "connectgaps": True}
-        data.append(trace)
-    if chart.kind == "bars":
-        layout |= {"barmode": "group", "xaxis": {**layout["xaxis"], "automargin": True, "type": "category"}}
-    return {"data": data, "layout": layout}
-
-
 def as_figure(chart: Chart) -> "Figure":
     """The chart as a matplotlib figure."""
     with extra("report", "a figure"):
@@ -128,11 +98,6 @@ def as_figure(chart: Chart) -> "Figure":
         axes.spines[["top", "right"]].set_visible(False)
     axes.set(title=_plain(chart.title), xlabel=chart.x, ylabel=chart.y)
     return figure
-
-
-def _as_text(name: str) -> str:
-    """Escape a name, because plotly reads it as HTML."""
-    return html.escape(name, quote=False)
 
 
 def _plain(name: object) -> str:

@@ -25,6 +25,7 @@ from csml.reporting.scores import (
     training_curves,
 )
 from csml.reporting.seen import Seen, can_be_seen, is_labeled, per_class, see
+from csml.reporting.svg import worth_showing
 from csml.reporting.views_sheet import draw_views
 
 log = logging.getLogger("csml")
@@ -122,6 +123,8 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
     _tests(content, [one for one in seen if one.tests is not None])
     for chart in classifier_charts(runs):
         (content.confusions if chart.kind == "matrix" else content.classes).append(chart)
+    content.scores, content.curves = worth_showing(content.scores), worth_showing(content.curves)
+    content.classes, content.confusions = worth_showing(content.classes), worth_showing(content.confusions)
     for run in runs:
         sheet = run.files.detection_sheet
         if sheet.exists():

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from csml.extras import extra
-from csml.reporting.charts import COLORS, as_plotly
-from csml.reporting.content import Content
+from csml.reporting.charts import COLORS
+from csml.reporting.content import Content, RunMap
+from csml.reporting.headline import headline, mean_rows, without_folders
+from csml.reporting.svg import as_svg, dots
+from csml.reporting.terms import TERMS, explained
 
 with extra("report", "a report"):
     import jinja2
@@ -17,10 +20,7 @@ with extra("report", "a report"):
 
 def render(content: Content) -> str:
     """The page as HTML."""
-    charts = {f"chart-{number}": chart for number, chart in enumerate(content.charts())}
-    by_chart = {id(chart): key for key, chart in charts.items()}
     data = {
-        "charts": {key: as_plotly(chart) for key, chart in charts.items() if chart.kind != "points"},
         "collections": [
             {
                 "names": one.names,
@@ -46,14 +46,23 @@ def render(content: Content) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(asset("report.html")).render(
         content=content,
-        key_of=lambda chart: by_chart[id(chart)],
+        drawn=lambda chart: Markup(as_svg(chart)),
+        dots=lambda one: Markup(dots(one.points, _groups_of(content, one))),
+        headline=headline(content.runs),
+        means=mean_rows(content.runs, content.tasks),
+        explained=explained,
+        terms=TERMS,
+        shown=without_folders,
         data=as_script(data),
-        style=Markup(asset("style.css")),
-        common=Markup(asset("common.js")),
+        style=Markup(asset("style.css") + asset("report.css")),
         script=Markup(asset("report.js")),
-        plotly=Markup(plotly_script()),
         title=" and ".join(run.name for run in content.runs[:3]) + (" …" if len(content.runs) > 3 else ""),
     )
+
+
+def _groups_of(content: Content, one: RunMap) -> list[int]:
+    """Class of each point of a map, or its cluster where there are no labels."""
+    return content.collections[one.collection].labels or one.clusters.tolist()
 
 
 def asset(name: str) -> str:

@@ -8,10 +8,12 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
+import numpy as np
+
 from csml.reporting.charts import COLORS, Chart
 
 _WIDTH, _HEIGHT = 520, 280
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 34, 44
 _MARKS = ("circle", "square", "diamond", "triangle")
 _LONGEST = 18
 """Letters of a name on an axis."""
@@ -49,7 +51,7 @@ def _axes(chart: Chart) -> tuple[str, float]:
         f'<text x="{_LEFT - 6}" y="{y_of(t) + 4:.1f}" text-anchor="end">{t:g}</text>'
         for t in ticks
     ]
-    parts.append(f'<text x="{_LEFT - 40}" y="{_TOP + 4}" class="unit">{escape(chart.y)}</text>')
+    parts.append(f'<text x="4" y="14" class="unit">{escape(chart.y)}</text>')
     parts += _bars(chart, y_of, turned) if named else _lines(chart, y_of)
     parts.append(
         f'<text x="{(_LEFT + _WIDTH) / 2:.0f}" y="{_HEIGHT + extra - 10}" text-anchor="middle">{escape(chart.x)}</text>'
@@ -95,9 +97,10 @@ def _bars(chart: Chart, y_of: _Place, turned: bool) -> list[str]:
                 continue
             left = middle + (number - len(chart.series) / 2) * width
             top, zero = y_of(value), y_of(0.0)
+            told = escape(f"{series.name}, {name}: {value:.4g} {chart.y}")
             parts.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{width * 0.92:.1f}" height="{max(zero - top, 0.5):.1f}" '
-                f'fill="{_colour(number)}"><title>{escape(f"{series.name}, {name}: {value:.4g} {chart.y}")}</title></rect>'
+                f'fill="{_colour(number)}"><title>{told}</title></rect>'
             )
             if width > 26:
                 parts.append(
@@ -157,6 +160,18 @@ def _mark(number: int, x: float, y: float, told: str) -> str:
         case _:
             points = f"{x:.1f},{y - 4:.1f} {x + 4:.1f},{y + 3:.1f} {x - 4:.1f},{y + 3:.1f}"
     return f'<polygon points="{points}" {fill}>{title}</polygon>'
+
+
+def dots(points: np.ndarray, groups: Sequence[int]) -> str:
+    """Points `(N, 2)` from 0 to 1 as strokes of length 0, a path for each group: a few bytes a point."""
+    names = sorted(set(groups))
+    paths = []
+    for place, name in enumerate(names):
+        rows = [row for row, group in enumerate(groups) if group == name]
+        path = "".join(f"M{2 + 96 * x:.2f} {98 - 96 * y:.2f}h0" for x, y in points[rows].tolist())
+        colour = COLORS[place] if len(names) <= len(COLORS) else f"hsl({place * 137 % 360} 60% 55%)"
+        paths.append(f'<path d="{path}" stroke="{colour}"/>')
+    return "".join(paths)
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
