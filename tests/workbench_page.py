@@ -33,7 +33,7 @@ def visiting(explorer: Explorer, **view: Any) -> Iterator[Visit]:
 
 
 def until(page: Any, condition: str, argument: Any = None) -> None:
-    """Wait for a condition, a function in JavaScript; not by the frames of the page, which a busy machine draws late."""
+    """Wait for a condition, a function in JavaScript; not by frames, which a busy machine draws late."""
     page.wait_for_function(condition, arg=argument, polling=100)
 
 

@@ -59,7 +59,7 @@ async function bring() {
   if (changed("map")) emit("points");
   if (before?.version !== state.version) emit("labels");
   if (before?.suggestions?.version !== state.suggestions?.version) emit("suggestions");
-  emit("state");
+  if (JSON.stringify(before) !== JSON.stringify(state)) emit("state"); // nothing is drawn anew for nothing
 }
 
 export const labelOf = (id) => (model.label[id] >= 0 ? model.state.words[model.label[id]] : null);
