@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,6 @@ from watching import check
 from csml.config import ScenesConfig
 from csml.data.scenes.open import open_scenes
 from scene_files import photo, voc_folder, voc_object, voc_xml
-
-pytestmark = pytest.mark.skipif(
-    "FUZZ_SCENES" not in os.environ, reason="data/scenes is not mended yet; remove this then"
-)
 
 _COCO: dict[str, Any] = {
     "images": [{"id": 1, "file_name": "a.jpg", "width": 60, "height": 40}],

@@ -9,7 +9,12 @@ from typing import Any
 from csml.data.scenes.folder import Folder, role_of
 from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
 from csml.errors import CsmlError
+from csml.files import read_file
 
+LARGEST = 4 * 2**30
+"""Bytes of a file of annotations; COCO's own have half a gigabyte."""
+_LONGEST_SIDE = 10**6
+"""Pixels; a stated size beyond it is passed over."""
 _KEYS = (b'"images"', b'"annotations"', b'"categories"')
 _ENDS = 65_536
 """Bytes at both ends of a JSON file in which its keys are searched."""
@@ -62,7 +67,7 @@ def _read_part(folder: Folder, file: Path, repairs: Repairs) -> Found:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_file(file, LARGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise CsmlError(f"data: {file} cannot be read as JSON ({error})") from error
     for key in ("images", "annotations", "categories"):
@@ -76,15 +81,20 @@ def _read(file: Path) -> dict[str, Any]:
 def _categories(file: Path, content: dict[str, Any]) -> dict[int, str]:
     try:
         named = {int(row["id"]): str(row["name"]) for row in content["categories"]}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CsmlError(f"data: a category of {file} has no id or no name") from error
     if not named:
         raise CsmlError(f"data: {file} has no categories")
-    used = {row.get("category_id") for row in content["annotations"]}
+    used = {_key(row.get("category_id")) for row in content["annotations"]}
     parents = {str(row.get("supercategory")) for row in content["categories"]}
     # Roboflow lists the group of all classes as one more class, which has no objects.
     groups = {id for id, name in named.items() if id not in used and name in parents and len(named) > 1}
     return {id: name for id, name in sorted(named.items()) if id not in groups}
+
+
+def _key(id: Any) -> Any:
+    """An id that can be looked up; None for anything else than a number or a text."""
+    return id if isinstance(id, int | float | str) else None
 
 
 def _scenes(
@@ -96,12 +106,12 @@ def _scenes(
             raise CsmlError(f"data: an image of {file} has no id or no file_name")
         if row["id"] in images:
             raise CsmlError(f"data: {file} has two images with the id {row['id']}")
-        sized = isinstance(row.get("height"), int) and isinstance(row.get("width"), int)
+        sized = all(isinstance(row.get(side), int) and 0 < row[side] <= _LONGEST_SIDE for side in ("height", "width"))
         name = row["file_name"].replace("\\", "/")
         images[row["id"]] = (name, (row["height"], row["width"]) if sized else None)
     objects: dict[Any, list[FoundObject]] = defaultdict(list)
     for row in content["annotations"]:
-        image, category = row.get("image_id"), row.get("category_id")
+        image, category = _key(row.get("image_id")), _key(row.get("category_id"))
         if image not in images:
             repairs.add("annotation of an unlisted image, skipped", f"image_id {image}")
         elif category not in categories:
@@ -132,7 +142,7 @@ def _corners(box: Any) -> tuple[float, float, float, float] | None:
     """x, y, width, height → corners. A negative width is an error, not a swap of corners; it becomes 0."""
     try:
         x, y, width, height = (float(value) for value in box)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return x, y, x + max(0.0, width), y + max(0.0, height)
 

@@ -16,9 +16,11 @@ import numpy as np
 
 from csml.data.decode import DecodeError, Picture
 from csml.data.scenes.annotations import encode_masks
+from csml.data.scenes.coco import LARGEST
 from csml.data.scenes.folder import Folder, role_of
 from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
 from csml.errors import CsmlError
+from csml.files import read_file
 from csml.progress import watched
 
 _SAMPLES, _LABELS = "samples.json", "labels.json"
@@ -59,7 +61,7 @@ def _is_export(file: Path) -> bool:
 def _samples(file: Path) -> list[dict[str, Any]]:
     """Samples as FiftyOneDataset writes them; labels.json is brought into the same form."""
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_file(file, LARGEST))
         if file.name == _SAMPLES:
             return [sample for sample in content["samples"] if isinstance(sample, dict)]
         classes = content.get("classes")

@@ -171,7 +171,7 @@ def _mask(one: FoundObject, size: tuple[int, int], name: str, repairs: Repairs) 
         return None
     try:
         return compressed(one.segmentation, size)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         repairs.add("mask cannot be used, left out", name, str(error))
         return None
 

@@ -5,8 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from csml.config.yaml_files import load_yaml
 from csml.data.decode import DecodeError, Picture
 from csml.data.scenes.folder import Folder
 from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
@@ -66,8 +65,8 @@ def _description(folder: Folder) -> dict[str, Any]:
     """data.yaml, or another YAML file with `names`; empty if there is none."""
     for file in sorted(folder.with_suffix(".yaml", ".yml"), key=lambda file: (file.name != "data.yaml", str(file))):
         try:
-            content = yaml.safe_load(file.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            content = load_yaml(file.read_text("utf-8"))
+        except (OSError, ValueError) as error:
             if file.stem == "data":
                 raise CsmlError(f"data: {file} cannot be read as YAML ({str(error).splitlines()[0]})") from error
             continue
