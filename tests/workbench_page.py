@@ -102,5 +102,5 @@ def type_label(page: Any, word: str) -> None:
 
 
 def unexpected(visit: Visit) -> list[str]:
-    """What went wrong in the page, without the browser's line about an image that cannot be read."""
-    return [problem for problem in visit.problems if "404" not in problem]
+    """What went wrong in the page, without the browser's lines about unreadable images and labels that are there."""
+    return [problem for problem in visit.problems if "404" not in problem and "409" not in problem]

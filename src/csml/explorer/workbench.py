@@ -199,7 +199,7 @@ class Workbench:
         query = torch.cat(wanted).mean(0, keepdim=True)  # (1, C)
         if negative:
             query = query - _LESS * features[torch.tensor(list(negative))].float().mean(0, keepdim=True)
-        known = {*positive, *negative}
+        known = {*positive, *negative, *np.flatnonzero(~self.view.readable).tolist()}
         ids, similarities = self.view.index.search(query, min(k + len(known), len(self.names)))
         pairs = zip(ids[0].tolist(), similarities[0].tolist(), strict=True)
         return [(id, similarity) for id, similarity in pairs if id not in known][:k]

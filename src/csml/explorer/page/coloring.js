@@ -62,7 +62,7 @@ export function paint(color, look) {
   const looks = names?.map((name) => ({ bytes: bytesOf(looksOf(name).color), shape: looksOf(name).shape }));
   const [low, high] = names ? [0, 1] : range(values), faint = model.chosen ? 90 : 215;
   for (let id = 0; id < values.length; id++) {
-    const value = values[id], known = names ? value >= 0 : value === value && !(value < 0 && low >= 0);
+    const value = values[id], known = names ? value >= 0 && value < names.length : value === value && !(value < 0 && low >= 0);
     const bytes = !known ? grey : names ? looks[value].bytes : rampBytes((value - low) / (high - low || 1));
     color[4 * id] = bytes[0]; color[4 * id + 1] = bytes[1]; color[4 * id + 2] = bytes[2];
     color[4 * id + 3] = model.visible[id] ? (model.selected[id] ? 255 : known || !names ? faint : faint * 0.8) : 0;
@@ -88,7 +88,7 @@ export function drawLegend() {
   const [, , values, names] = current();
   if (!names) { $("legend").replaceChildren(...ramp(values)); return; }
   const counts = new Uint32Array(names.length + 1);
-  for (const value of values) counts[value < 0 ? names.length : value]++;
+  for (const value of values) counts[value < 0 || value > names.length ? names.length : value]++;
   const entries = names.map((name, code) => [code, name, counts[code]]).filter(([, , count]) => count);
   $("legend").replaceChildren(...entries.slice(0, 200).map(([code, name, count]) => {
     const button = document.createElement("button");

@@ -27,6 +27,7 @@ function giveTyped() {
   if (!word) { say("Write a label first."); return; }
   if (!targets().length) { say("Select some images first, or click one."); return; }
   $("label").value = "";
+  $("gallery").focus({ preventScroll: true }); // the next key is for the list
   giveWord(word);
 }
 

@@ -22,7 +22,7 @@ async function start() {
   document.title = `csml explore: ${info.name}`;
   $("title").textContent = `${info.name}: ${info.count.toLocaleString()} images`;
   $("labels-file").textContent = info.file; $("command").textContent = info.command;
-  startColoring(); startMap(neighbors); startGallery(); startLabelling(() => { $("gallery").focus({ preventScroll: true }); afterLabelling(); });
+  startColoring(); startMap(neighbors); startGallery(); startLabelling(afterLabelling);
   startLists(); startDetail(); startTraining(); startKeys(); startDropping(); startExport();
   fillColumns(); filter(); drawLegend();
   on("state", () => { $("map-settings").textContent = `The map: ${model.state.map.settings}${model.state.map.finished ? "." : " (being made)."}`; });

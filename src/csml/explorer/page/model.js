@@ -40,21 +40,22 @@ export function refresh() {
 async function bring() {
   const before = model.state, state = await get("/api/state");
   const changed = (part) => JSON.stringify(before?.[part]) !== JSON.stringify(state[part]);
+  const fresh = { state }; // put in place all at once: whoever draws meanwhile sees what belongs together
+  const network = (one) => one?.map.version.split("/")[0];
   if (before?.map.version !== state.map.version) {
     const points = await getArray("/api/points", Float32Array), n = model.info.count;
-    model.x = points.subarray(0, n); model.y = points.subarray(n);
-    model.cluster ??= await getArray("/api/column/cluster", Int32Array);
-    if (before && before.map.version.split("/")[0] !== state.map.version.split("/")[0]) {
-      model.cluster = await getArray("/api/column/cluster", Int32Array); model.density = null; // another network
-    }
+    fresh.x = points.subarray(0, n); fresh.y = points.subarray(n);
+    if (network(before) !== network(state)) { fresh.cluster = await getArray("/api/column/cluster", Int32Array); fresh.density = null; }
   }
-  if (before?.version !== state.version) [model.label, model.tag] = await Promise.all(["label", "tag"].map((name) => getArray(`/api/column/${name}`, Int32Array)));
+  if (before?.version !== state.version) {
+    [fresh.label, fresh.tag] = await Promise.all(["label", "tag"].map((name) => getArray(`/api/column/${name}`, Int32Array)));
+  }
   if (before?.suggestions?.version !== state.suggestions?.version) {
-    [model.suggested, model.probability, model.entropy] = state.suggestions === null ? [null, null, null] : await Promise.all(
+    [fresh.suggested, fresh.probability, fresh.entropy] = state.suggestions === null ? [null, null, null] : await Promise.all(
       [["suggested", Int32Array], ["probability", Float32Array], ["entropy", Float32Array]].map(([name, Type]) => getArray(`/api/column/${name}`, Type)));
   }
   state.words.forEach(placeOf); state.suggestions?.classes.forEach(placeOf);
-  model.state = state;
+  Object.assign(model, fresh);
   if (changed("tags") || before?.version !== state.version) model.about.clear();
   if (changed("map")) emit("points");
   if (before?.version !== state.version) emit("labels");
@@ -62,8 +63,8 @@ async function bring() {
   if (JSON.stringify(before) !== JSON.stringify(state)) emit("state"); // nothing is drawn anew for nothing
 }
 
-export const labelOf = (id) => (model.label[id] >= 0 ? model.state.words[model.label[id]] : null);
-export const suggestionOf = (id) => (model.suggested && model.suggested[id] >= 0 ? model.state.suggestions.classes[model.suggested[id]] : null);
+export const labelOf = (id) => (model.label[id] >= 0 ? model.state.words[model.label[id]] ?? null : null);
+export const suggestionOf = (id) => (model.suggested && model.suggested[id] >= 0 ? model.state.suggestions.classes[model.suggested[id]] ?? null : null);
 
 export function select(ids, how = "new") {
   if (how === "new") { model.selected.fill(0); model.chosen = 0; }
