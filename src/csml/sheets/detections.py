@@ -28,7 +28,7 @@ def detection_sheet(
     pairs = [(_truth(scenes, id), _found(scenes, id, detection, min_score)) for id, detection in found]
     per_row = min(pairs_per_row, max(1, len(pairs)))
     rows = [[p for pair in pairs[start : start + per_row] for p in pair] for start in range(0, len(pairs), per_row)]
-    chosen = f"score ≥ {min_score:.2f}" + (f", {why}" if why else "")
+    chosen = f"score at least {min_score:.2f}" + (f", {why}" if why else "")
     return _sheet(rows, ["annotated", f"detected ({chosen})"] * per_row, gap_after=2)
 
 

@@ -68,14 +68,7 @@ def open_scenes(
     if data == "synthetic":
         train, test = synthetic_scenes(config.synthetic_size, config.synthetic_train, config.synthetic_val)
         return _described(train, test, config, "synthetic", [], Repairs())
-    root = Path(data).expanduser().absolute()
-    if not root.is_dir():
-        raise CsmlError(f"data: there is no folder {root}; give one with images and their annotations")
-    folder = Folder(root)
-    format = _recognise(folder) if format == "auto" else format
-    parts = _FORMATS[format][1](folder)
-    if not parts:
-        raise CsmlError(f"format: {root} has no annotations in the format {format}; {_contents(folder)}")
+    root, format, parts = _opened(data, format)
     repairs = Repairs()
     if split is not None and not (train_names or test_names):
         found = _read([part for part in parts if part.role] or parts, repairs)
@@ -103,12 +96,7 @@ def open_annotated(
     data: str, classes: Sequence[str], format: str = "auto", names: Sequence[str] = ()
 ) -> tuple[Scenes, str, Repairs]:
     """All annotated images of a folder, or those of some parts, for a detector that knows `classes`; their format."""
-    root = Path(data).expanduser().absolute()
-    if not root.is_dir():
-        raise CsmlError(f"data: there is no folder {root}; give one with images and their annotations")
-    folder = Folder(root)
-    format = _recognise(folder) if format == "auto" else format
-    parts = _FORMATS[format][1](folder)
+    root, format, parts = _opened(data, format)
     repairs = Repairs()
     chosen = chosen_parts(parts, names, names, root)[1] if names else [part for part in parts if part.role] or parts
     found = _read(chosen, repairs)
@@ -121,6 +109,19 @@ def open_annotated(
     own = len({*ids.values()}) == len(ids) and 0 not in ids.values()
     categories = ids if own else {name: number for number, name in enumerate(classes, start=1)}
     return assemble(found.scenes, root, categories, repairs, found.truth if own else None), format, repairs
+
+
+def _opened(data: str, format: str) -> tuple[Path, str, list[Part]]:
+    """The folder, its format, recognised if it is `auto`, and its parts."""
+    root = Path(data).expanduser().absolute()
+    if not root.is_dir():
+        raise CsmlError(f"data: there is no folder {root}; give one with images and their annotations")
+    folder = Folder(root)
+    format = _recognise(folder) if format == "auto" else format
+    parts = _FORMATS[format][1](folder)
+    if not parts:
+        raise CsmlError(f"format: {root} has no annotations in the format {format}; {_contents(folder)}")
+    return root, format, parts
 
 
 def _described(
