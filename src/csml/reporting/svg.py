@@ -179,7 +179,7 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
     span = high - low or abs(high) or 1.0
     power = 10.0 ** math.floor(math.log10(span / most))
     step = next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= most)
-    first, last = math.floor(low / step), math.ceil(high / step)
+    first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
     return [round(place * step, 10) for place in range(first, last + 1)]
 
 
