@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 BENCH := .venv-bench
 
-.PHONY: setup demo test bench fuzz soak results
+.PHONY: setup demo test bench fuzz soak results dist
 
 setup: $(INSTALLED)
 
@@ -34,6 +34,10 @@ test: setup
 	$(BIN)/mypy
 	@.ci/chromium
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+# dist/: a wheel and an sdist; the same commit gives the same bytes.
+dist: setup
+	$(BIN)/python .ci/dist.py dist
 
 # docs/results.md, from what csml ablate has left in docs/evidence and the notes beside it.
 results: setup

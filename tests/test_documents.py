@@ -36,6 +36,8 @@ SHORTER = {
     "embed": [],
     "export": [],
     "report": [],
+    "check": [],
+    "select": [],
     "detect": ["--schedule.iterations", "2", "--scenes.synthetic_train", "8", "--scenes.synthetic_val", "4"],
 }
 

@@ -210,16 +210,15 @@ def choice(default: T, names: tuple[str, ...], or_prefix: str | None = None) -> 
 
 def common(default: T) -> T:
     """A field that people change often, declared by another function of this file or by its default value alone."""
-    if isinstance(default, dataclasses.Field):
-        metadata, default = default.metadata, default.default
-    else:
-        metadata = {}
-    return dataclasses.field(default=default, metadata={**metadata, _COMMON: True})
+    declared: Any = default
+    if not isinstance(declared, dataclasses.Field):
+        return dataclasses.field(default=default, metadata={_COMMON: True})
+    return cast(T, dataclasses.field(default=declared.default, metadata={**declared.metadata, _COMMON: True}))
 
 
 def is_common(field: "dataclasses.Field[Any]") -> bool:
     """Whether people change it often."""
-    return field.metadata.get(_COMMON, False)
+    return bool(field.metadata.get(_COMMON))
 
 
 def rule_of(field: "dataclasses.Field[Any]") -> Rule | None:
