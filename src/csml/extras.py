@@ -16,7 +16,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
     """Import the packages of an extra inside this block, at the top of a module or in a function:
 
         with extra("report", "a report"):
-            import plotly
+            import jinja2
 
     Args:
         name: an extra of pyproject.toml: report, explore, detect, onnx, pack, tensorboard, weights, heic, tiff,

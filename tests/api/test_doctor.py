@@ -37,13 +37,13 @@ def test_it_names_no_user_no_machine_and_no_folder(found: "module.Diagnosis") ->
 
 
 def test_extras_are_installed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = ["torch>=2", "no-such-thing>=1", 'plotly; extra == "report"', 'csml-vision[report]; extra == "all"',
+    declared = ["torch>=2", "no-such-thing>=1", 'jinja2; extra == "report"', 'csml-vision[report]; extra == "all"',
                 'nothing-of-this-name>=3; extra == "weights"', 'pytest; extra == "test"']  # fmt: skip
     monkeypatch.setattr(module, "requires", lambda name: declared)
     found = library.doctor(seconds=0)
     assert found.facts["packages"]["no-such-thing"] == "missing"
     assert found.facts["extras"].keys() == {"report", "weights"}
-    assert found.facts["extras"]["report"].startswith("plotly ")
+    assert found.facts["extras"]["report"].startswith("jinja2 ")
     assert found.facts["extras"]["weights"] == "not installed (nothing-of-this-name missing)"
     assert any("no-such-thing is not installed" in problem for problem in found.problems)
     assert any("pip install 'csml-vision[weights]'" in problem for problem in found.problems)

@@ -52,7 +52,7 @@ def test_features_are_those_of_images_that_are_normalised_as_the_network_wants_i
 
 
 def test_a_run_is_tuned_predicts_and_is_reported(run: csml.Run, tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
+    pytest.importorskip("jinja2")
     settings = {"epochs": 1, "batch_size": 12, "fraction": 0.5, "monitor.tensorboard": False}
     tuned = csml.finetune(run, preset="demo", out=tmp_path / "tuned", **settings)
     picture = np.zeros((1, 32, 32, 3), dtype=np.uint8)

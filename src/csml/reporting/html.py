@@ -2,7 +2,6 @@
 
 import json
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from csml.extras import extra
@@ -14,7 +13,6 @@ from csml.reporting.terms import TERMS, explained
 
 with extra("report", "a report"):
     import jinja2
-    import plotly
     from markupsafe import Markup
 
 
@@ -68,12 +66,6 @@ def _groups_of(content: Content, one: RunMap) -> list[int]:
 def asset(name: str) -> str:
     """The text of a file in page/."""
     return (files(__package__) / "page" / name).read_text("utf-8")
-
-
-def plotly_script() -> str:
-    """plotly.js from the Python package, with every `</script` escaped so that the script can stand in a page."""
-    path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    return path.read_text("utf-8").replace("</script", "<\\/script")
 
 
 def as_script(value: Any) -> Markup:
