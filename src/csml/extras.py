@@ -19,8 +19,8 @@ def extra(name: str, purpose: str) -> Iterator[None]:
             import plotly
 
     Args:
-        name: an extra of pyproject.toml: report, explore, detect, onnx, pack, tensorboard, weights, heic, tiff or
-            datasets.
+        name: an extra of pyproject.toml: report, explore, detect, onnx, pack, tensorboard, weights, heic, tiff,
+            datasets, wandb or mlflow.
         purpose: the subject of the message, such as "a report" or "csml explore".
     """
     try:
