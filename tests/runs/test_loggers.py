@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import csml.runs.loggers as loggers_module
 from csml.config import MonitorConfig, RunConfig
 from csml.errors import CsmlError
 from csml.runs.directory import RunDirectory
@@ -87,6 +88,17 @@ def test_a_missing_package_is_one_line(service: str, tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, service, None)
     with pytest.raises(CsmlError, match=rf"^monitor\.{service} needs the extra \[{service}\]"):
         open_loggers(RunDirectory(tmp_path), 0, config(**{service: "somewhere"}))
+
+
+def test_a_service_that_refuses_is_one_line_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*arguments: Any) -> None:
+        raise ConnectionError("no such project\nlong explanation")
+
+    monkeypatch.setattr(loggers_module, "WeightsAndBiases", refuses)
+    with pytest.raises(CsmlError, match=r"^monitor\.wandb: it cannot be used \(no such project\); correct it"):
+        open_loggers(RunDirectory(tmp_path), 0, config(wandb="mine"))
 
 
 def test_mlflow_holds_settings_and_records_and_a_resumed_run_goes_on(

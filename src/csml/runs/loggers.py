@@ -3,16 +3,17 @@
 A logger takes one record per epoch: its number under "epoch", and metrics by name, some of them None.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from csml.config import MonitorConfig, as_settings, flatten
-from csml.errors import reason
+from csml.errors import CsmlError, reason
 from csml.extras import extra
 from csml.files import read_json, write_json
 from csml.runs.directory import RunDirectory
@@ -54,17 +55,30 @@ def open_loggers(run: RunDirectory, resume_epoch: int, config: Monitored) -> "Al
         config: the settings of the run; those of its section `monitor` choose the loggers, and all are logged.
 
     Raises:
-        CsmlError: the package of a logger is not installed.
+        CsmlError: the package of a logger is not installed, or its service refuses.
     """
     monitor, settings = config.monitor, flatten(as_settings(config))
     others: dict[str, Logger] = {}
     if _wants_board(monitor.tensorboard):
         others["tensorboard"] = TensorBoard(run.tensorboard, resume_epoch)
     if monitor.wandb is not None:
-        others["wandb"] = WeightsAndBiases(run, monitor.wandb, settings)
+        with _one_line("wandb"):
+            others["wandb"] = WeightsAndBiases(run, monitor.wandb, settings)
     if monitor.mlflow is not None:
-        others["mlflow"] = Mlflow(run, monitor.mlflow, settings)
+        with _one_line("mlflow"):
+            others["mlflow"] = Mlflow(run, monitor.mlflow, settings)
     return AllLoggers(JsonLines(run.metrics, resume_epoch), others)
+
+
+@contextlib.contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    """A service that cannot be used is one line, before the training."""
+    try:
+        yield
+    except CsmlError:
+        raise
+    except Exception as error:
+        raise CsmlError(f"monitor.{name}: it cannot be used ({reason(error)}); correct it, or leave it out") from error
 
 
 class AllLoggers:
