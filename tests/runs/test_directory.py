@@ -4,7 +4,6 @@ import ast
 import json
 import pickle
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from csml.runs.checkpoint import save_checkpoint
 from csml.runs.directory import RESULTS, RunDirectory, directory_of, open_run, write_config
 from csml.runs.facts import read_facts, read_result, verb_of, write_facts
 from csml.runs.interruption import Interrupted
-from csml.runs.metrics import MetricsWriter, read_metrics
+from csml.runs.metrics import JsonLines, read_metrics
 from csml.runs.settings import first_difference
 
 
@@ -94,15 +93,15 @@ def test_results_are_read_and_a_broken_one_is_named(tmp_path: Path) -> None:
 
 def test_metrics_are_cut_off_where_the_checkpoint_is_and_never_rewritten(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    writer = MetricsWriter(run, 0, tensorboard=False)
+    writer = JsonLines(run.metrics, 0)
     for epoch in (1, 2, 3):
         writer.write({"epoch": epoch, "loss": 1 / epoch})
     with run.metrics.open("a") as file:
         file.write('{"epoch": 4, "lo')  # a kill in the middle of a line
     before, place = run.metrics.read_bytes(), run.metrics.stat().st_ino
-    MetricsWriter(run, 2, tensorboard=False)
+    JsonLines(run.metrics, 2)
     assert before.startswith(run.metrics.read_bytes()) and run.metrics.stat().st_ino == place
-    MetricsWriter(run, 2, tensorboard=False).write({"epoch": 3, "loss": 7.0})
+    JsonLines(run.metrics, 2).write({"epoch": 3, "loss": 7.0})
     assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3]
     assert read_metrics(run.metrics)[-1]["loss"] == 7.0
 
@@ -119,20 +118,9 @@ def test_damaged_lines_of_metrics_are_passed_over_and_stay(tmp_path: Path, damag
     run = RunDirectory(tmp_path)
     run.metrics.write_bytes(b'{"epoch": 1}\n' + damage + b'\n{"epoch": 2}\n{"epoch": 3}')
     assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3]
-    MetricsWriter(run, 3, tensorboard=False).write({"epoch": 4})
+    JsonLines(run.metrics, 3).write({"epoch": 4})
     assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3, 4]
     assert damage in run.metrics.read_bytes()
-
-
-def test_tensorboard_is_written_if_installed_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = RunDirectory(tmp_path)
-    assert MetricsWriter(run, 0, tensorboard=False).board is None
-    MetricsWriter(run, 0, tensorboard=None).close()
-    assert run.tensorboard.is_dir()
-    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
-    assert MetricsWriter(run, 0, tensorboard=None).board is None
-    with pytest.raises(CsmlError, match=r"^monitor\.tensorboard needs the extra \[tensorboard\]"):
-        MetricsWriter(run, 0, tensorboard=True)
 
 
 def test_an_interruption_says_where_and_how_to_continue() -> None:

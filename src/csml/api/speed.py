@@ -40,7 +40,7 @@ def measure_speed(seconds: float) -> Speed:
     """Half of the seconds go to each of the two; what runs beside it makes both slower."""
     accelerator = accelerator_of(HardwareConfig())
     device = torch.device(accelerator)
-    network = build_backbone("resnet18").to(device, memory_format=memory_format(HardwareConfig()))
+    network = build_backbone("resnet18").to(device).to(memory_format=memory_format(HardwareConfig()))
     images = torch.rand(_BATCH, 3, _SIDE, _SIDE, device=device)
     noise = np.random.default_rng(0).integers(0, 256, (_JPEG_SIDE // 10, _JPEG_SIDE // 10, 3), dtype=np.uint8)
     file = io.BytesIO()

@@ -33,6 +33,12 @@ class MonitorConfig(Settings):
 
     tensorboard: bool | None = None
     """Write TensorBoard event files next to metrics.jsonl. By default if the tensorboard package is installed."""
+    wandb: str | None = None
+    """Also log to Weights & Biases, to the project of this name; needs the extra [wandb]. WANDB_MODE=offline keeps the
+    records in the run directory until `wandb sync`."""
+    mlflow: str | None = None
+    """Also log to MLflow, to the experiment csml: the address of a server or data base, or file: and a folder, which
+    newer versions of MLflow want with MLFLOW_ALLOW_FILE_STORE=true; needs the extra [mlflow]."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ RUN/
   .lock                      who writes this directory now (`locks.py`)
   metrics.jsonl              one line per epoch
   tensorboard/               the same as event files
+  loggers.json               under which id W&B and MLflow know the run
   checkpoints/               the newest few, for resuming
   neighbors/epoch-0010.npz   the neighbour set Ω of each search: indices (N, k), similarities (N, k)
   start.safetensors          the weights that pre-training started from, if any
@@ -81,6 +82,10 @@ class RunDirectory:
     @property
     def tensorboard(self) -> Path:
         return self.root / "tensorboard"
+
+    @property
+    def loggers(self) -> Path:
+        return self.root / "loggers.json"
 
     @property
     def checkpoints(self) -> Path:

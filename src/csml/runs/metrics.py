@@ -1,24 +1,17 @@
-"""Metrics of an epoch: summed on the device, read once, written as JSON lines and TensorBoard events."""
+"""Metrics of an epoch: summed on the device, read once, and kept as lines of JSON in the run directory."""
 
-import importlib
-import importlib.util
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from csml.distributed.world import World
 from csml.errors import CsmlError, reason
-from csml.extras import extra
-from csml.runs.directory import RunDirectory
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 
 class EpochMeans:
@@ -71,34 +64,27 @@ def embedding_statistics(keys: Tensor, sample: int = 1024) -> dict[str, float]:
     return {"spread": float(spread), "uniformity": float(uniformity)}
 
 
-class MetricsWriter:
-    """Appends one record per epoch to metrics.jsonl, and to TensorBoard. What is written is never rewritten.
+class JsonLines:
+    """The logger that every run has: one record per epoch is appended to metrics.jsonl, and what
+    is written is never rewritten. See `runs/loggers.py` for others.
 
     Args:
-        run: the run directory.
+        file: metrics.jsonl.
         resume_epoch: epochs that are complete; records of later epochs are cut off.
-        tensorboard: whether to write event files; None: if TensorBoard is installed.
     """
 
-    def __init__(self, run: RunDirectory, resume_epoch: int, tensorboard: bool | None) -> None:
-        self.file = run.metrics
-        _cut_off_after(self.file, resume_epoch)
-        self.board = _board(run.tensorboard, resume_epoch) if _wants_board(tensorboard) else None
+    def __init__(self, file: Path, resume_epoch: int) -> None:
+        self.file = file
+        _cut_off_after(file, resume_epoch)
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write(self, record: Mapping[str, Any]) -> None:
         with self.file.open("a") as file:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())  # before the checkpoint that counts this epoch as complete
-        if self.board is not None:
-            for name, value in record.items():
-                if name != "epoch" and value is not None:
-                    self.board.add_scalar(name, value, record["epoch"])
-            self.board.flush()
 
     def close(self) -> None:
-        if self.board is not None:
-            self.board.close()
+        """Every record is on disk already."""
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
@@ -131,16 +117,3 @@ def _cut_off_after(file: Path, epoch: int) -> None:
         if end and file.read_bytes()[-1:] != b"\n":
             opened.write(b"\n")
         os.fsync(opened.fileno())
-
-
-def _wants_board(asked: bool | None) -> bool:
-    if asked:
-        with extra("tensorboard", "monitor.tensorboard"):
-            importlib.import_module("tensorboard")
-    return importlib.util.find_spec("tensorboard") is not None if asked is None else asked
-
-
-def _board(folder: Path, resume_epoch: int) -> "SummaryWriter":
-    from torch.utils.tensorboard import SummaryWriter  # an optional package, slow to import
-
-    return SummaryWriter(str(folder), purge_step=resume_epoch + 1)

@@ -21,7 +21,8 @@ from csml.progress import Progress
 from csml.runs.checkpoint import load_checkpoint, load_newest, newest_checkpoint, save_checkpoint
 from csml.runs.directory import RunDirectory
 from csml.runs.interruption import Interrupted, StopSignals
-from csml.runs.metrics import EpochMeans, MetricsWriter
+from csml.runs.loggers import Logger, open_loggers
+from csml.runs.metrics import EpochMeans
 from csml.training.task import Batch, LoopConfig, Outcome, Task
 
 log = logging.getLogger("csml")
@@ -61,11 +62,11 @@ class TrainingLoop:
     def fit(self) -> dict[str, Any]:
         """Train until all epochs are done; returns the last record of metrics."""
         record: dict[str, Any] = {}
-        with StopSignals() as signals, self._metrics_writer() as writer:
+        with StopSignals() as signals, self._logger() as logger:
             while not self.is_done():
                 self.task.before_epoch(self.epoch)
                 self.train_epoch(signals)
-                record = self._end_epoch(writer)
+                record = self._end_epoch(logger)
                 caught = 0 if self.is_done() else self.world.all_reduce_max(signals.caught or 0)
                 if caught or self.is_done() or self.epoch % self.config.checkpoint.every_epochs == 0:
                     self.save()
@@ -151,15 +152,15 @@ class TrainingLoop:
     # Metrics.
 
     @contextlib.contextmanager
-    def _metrics_writer(self) -> Iterator[MetricsWriter | None]:
+    def _logger(self) -> Iterator[Logger | None]:
         """None in all processes but the first."""
         if not self.world.is_rank_zero:
             yield None
             return
-        with contextlib.closing(MetricsWriter(self.run, self.epoch, self.config.monitor.tensorboard)) as writer:
-            yield writer
+        with contextlib.closing(open_loggers(self.run, self.epoch, self.config)) as logger:
+            yield logger
 
-    def _end_epoch(self, writer: MetricsWriter | None) -> dict[str, Any]:
+    def _end_epoch(self, logger: Logger | None) -> dict[str, Any]:
         """Count the epoch as complete, test, write weights and metrics; returns the record."""
         self._require_finite_weights()
         self.world.average_statistics(self.task.network)
@@ -167,9 +168,9 @@ class TrainingLoop:
         self.epoch, self.step = self.epoch + 1, 0
         self.means, self.seconds, self.waited = EpochMeans(), 0.0, 0.0
         line = self.task.end_epoch(self.epoch, record)
-        if writer is not None:
+        if logger is not None:
             self.task.save_weights()
-            writer.write(record)  # after the weights: where the last record exists, so do its weights
+            logger.write(record)  # after the weights: where the last record exists, so do its weights
             if line:
                 log.info(line + (f"  {record['failed']} unreadable" if record["failed"] else ""))
         return record
