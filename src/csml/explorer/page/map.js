@@ -80,7 +80,7 @@ function drawMarks() {
   marks.clearRect(0, 0, camera.width, camera.height);
   drawThumbs();
   marks.lineWidth = 2; marks.strokeStyle = accent;
-  for (const id of model.list.slice(0, MOST_MARKS)) ring(id, 7);
+  for (const id of model.list.slice(0, MOST_MARKS)) if (!model.selected[id]) ring(id, 7); // a selected point stands out already
   if (model.focus >= 0) {
     marks.strokeStyle = dark; marks.lineWidth = 3; ring(model.focus, 11);
     marks.strokeStyle = accent; marks.lineWidth = 2; ring(model.focus, 14);
