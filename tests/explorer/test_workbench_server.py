@@ -139,6 +139,10 @@ def test_there_is_nothing_but_the_images(served: Server, path: str) -> None:
     assert served.ask(path)[0] == 404
 
 
+def test_a_number_of_thousands_of_digits_is_refused(served: Server) -> None:
+    assert served.ask("/image/" + "9" * 5000)[0] == 403
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/main.js", "/api/summary", "/api/state", "/thumb/1", "/image/1", "/?token=", "/?token=guess"]
 )

@@ -1,6 +1,5 @@
 """`csml.check`: what is wrong with a set of images, before time is spent on training with them."""
 
-import csv
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -20,13 +19,13 @@ from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
 from csml.data.labels import ids_in
+from csml.data.tables import write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
 from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
 from csml.evaluation.image_quality import Quality, image_quality
 from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
-from csml.files import atomic_write
 from csml.runs.directory import RunDirectory
 from csml.sheets.contact import titled_sheet
 from csml.weights import load_backbone
@@ -218,13 +217,8 @@ class _Rows:
 
 def _write(path: Path, problems: list[Problem]) -> None:
     try:
-        with (
-            atomic_write(path) as temporary,
-            temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            writer = csv.DictWriter(file, [field.name for field in fields(Problem)])
-            writer.writeheader()
-            writer.writerows({**asdict(one), "score": f"{one.score:.4f}"} for one in problems)
+        rows = ({**asdict(one), "score": f"{one.score:.4f}"}.values() for one in problems)
+        write_csv(path, [[field.name for field in fields(Problem)], *map(list, rows)])
     except OSError as error:
         raise CsmlError(f"output: cannot write {path} ({error.strerror})") from error
     log.info("%d problems written to %s", len(problems), path)

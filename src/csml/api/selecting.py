@@ -1,6 +1,5 @@
 """`csml.select`: which images to label next, as a file to fill in."""
 
-import csv
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,12 @@ from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
 from csml.data.labels import Names
-from csml.data.tables import read_table
+from csml.data.tables import read_table, write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
 from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
 from csml.evaluation.selection import select_next
-from csml.files import atomic_write
 from csml.runs.directory import directory_of
 from csml.weights import load_backbone, load_classifier
 
@@ -143,14 +141,9 @@ def _seen(weights: str, images: Images, config: SelectConfig) -> tuple[torch.Ten
 def _write(path: Path, result: ToLabel) -> None:
     """Path, label and reason: the labels so far, then the images to label."""
     try:
-        with (
-            atomic_write(path) as temporary,
-            temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            writer = csv.writer(file)
-            writer.writerow(["path", "label", "reason"])
-            writer.writerows([name, label, ""] for name, label in result.known.items())
-            writer.writerows([name, "", reason] for name, reason in zip(result.paths, result.reasons, strict=True))
+        labeled = [(name, label, "") for name, label in result.known.items()]
+        to_label = [(name, "", reason) for name, reason in zip(result.paths, result.reasons, strict=True)]
+        write_csv(path, [("path", "label", "reason"), *labeled, *to_label])
     except OSError as error:
         raise CsmlError(f"output: cannot write {path} ({error.strerror})") from error
     log.info("%d images to label are in %s; fill in the column label and give it as --labels", len(result), path)

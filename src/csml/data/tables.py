@@ -5,11 +5,12 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from csml.errors import CsmlError, disk_problem
-from csml.files import read_file
+from csml.files import atomic_write, read_file
 
 log = logging.getLogger("csml")
 
@@ -62,6 +63,20 @@ def read_text(path: Path, key: str) -> str:
         return read_file(path, _MOST_BYTES).decode("utf-8-sig", errors="surrogateescape")
     except OSError as error:
         raise CsmlError(f"{key}: {path} cannot be read ({disk_problem(error)})") from error
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table atomically; texts that a spreadsheet would compute are quoted, and `read_table` unquotes them."""
+    with (
+        atomic_write(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        csv.writer(file).writerows(cells(row) for row in rows)
+
+
+def cells(row: Iterable[Any]) -> list[Any]:
+    """A row of a CSV file that people open in a spreadsheet."""
+    return [as_cell(value) if isinstance(value, str) else value for value in row]
 
 
 def as_cell(text: str) -> str:

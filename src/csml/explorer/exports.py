@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from csml.data.tables import cells
 from csml.explorer.suggesting import NOTHING
 from csml.explorer.workbench import Workbench
 
@@ -55,7 +56,7 @@ def as_csv(rows: list[Row]) -> str:
     writer.writerow(["path", "label", "suggested", "probability", "tags", *titles])
     for row in rows:
         known = (row.label, row.suggested, row.probability, ";".join(row.tags), *(row.more[title] for title in titles))
-        writer.writerow([row.path, *("" if value is None else value for value in known)])
+        writer.writerow(cells([row.path, *("" if value is None else value for value in known)]))
     return text.getvalue()
 
 

@@ -16,6 +16,7 @@ _POLICY = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
     "script-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
+_LONGEST_PATH = 200
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -62,6 +63,8 @@ class Guard:
     def _refused(self, request: Request) -> str | None:
         """Why a request is refused; None if it is not."""
         headers, path = request.headers, request.url.path
+        if len(path) > _LONGEST_PATH:  # a number of thousands of digits cannot be converted
+            return "There is no such page."
         own = f"http://{headers.get('host', '')}"
         elsewhere = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
         if path == "/" and headers.get("sec-fetch-mode") == "navigate":  # a link to the page

@@ -1,6 +1,5 @@
 """Labels and tags given on the page, in one SQLite file: every change is a transaction that can be undone."""
 
-import csv
 import getpass
 import hashlib
 import sqlite3
@@ -11,9 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from csml.data.tables import read_table
+from csml.data.tables import read_table, write_csv
 from csml.errors import CsmlError, reason
-from csml.files import atomic_write
 
 Kind = Literal["label", "tag"]
 
@@ -169,11 +167,7 @@ class Store:
         connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'version'")
         rows = _current(connection, "label")
         if rows:
-            with (
-                atomic_write(self.csv_file) as temporary,
-                temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-            ):
-                csv.writer(file).writerows([("path", "label"), *rows.items()])
+            write_csv(self.csv_file, [("path", "label"), *rows.items()])
         else:
             self.csv_file.unlink(missing_ok=True)
         connection.execute("INSERT OR REPLACE INTO facts VALUES ('csv', ?)", (_digest(self.csv_file),))
