@@ -38,6 +38,8 @@ SHORTER = {
     "report": [],
     "check": [],
     "select": [],
+    "presets": [],
+    "doctor": ["--seconds", "0"],
     "detect": ["--schedule.iterations", "2", "--scenes.synthetic_train", "8", "--scenes.synthetic_val", "4"],
 }
 
