@@ -10,11 +10,12 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from csml.errors import CsmlError, disk_problem, reason
+
+if TYPE_CHECKING:  # settings are parsed without numpy
+    import numpy as np
 
 _MOST_JSON = 2**31
 
@@ -89,16 +90,20 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
-def open_matrix(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> np.ndarray:
+def open_matrix(path: Path, dtype: "type[np.generic]", shape: tuple[int, ...]) -> "np.ndarray":
     """A .npy file in memory, to be filled. Its space is taken now: a disk that is full later would end the process."""
+    import numpy as np
+
     matrix = np.lib.format.open_memmap(path, "w+", dtype, shape)
     with path.open("rb+") as file:
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return matrix
 
 
-def save_array(path: Path, array: np.ndarray) -> None:
+def save_array(path: Path, array: "np.ndarray") -> None:
     """Write a .npy file that can be memory-mapped."""
+    import numpy as np
+
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         np.save(file, array)
 

@@ -145,7 +145,7 @@ def test_help_of_a_command_explains_its_options(command: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: csml {command}")
     assert ("--data" in done.stdout) is (
-        command not in ("predict", "export", "tables", "presets", "doctor", "completion")
+        command not in ("predict", "export", "tables", "scenes", "presets", "doctor", "completion")
     )
 
 

@@ -129,7 +129,7 @@ def test_settings_are_plain_values() -> None:
             "preset demo: unknown key temperature; did you mean contrast.temperature?",
         ),
         ({"k": 1}, "unknown key k; did you mean neighbors.k?"),
-        ({"contrst": {"temperature": 1}}, "unknown key contrst; did you mean contrast?"),
+        ({"contrst": {"temperature": 1}}, "unknown key contrst; did you mean augmentation.contrast or contrast?"),
         ({"epochs.size": 1}, "unknown key epochs.size; did you mean "),
         ({1: 2}, "unknown key 1"),
         ({"": 2}, "unknown key ''"),
@@ -259,7 +259,7 @@ def test_files_that_are_no_settings_are_refused_in_one_line(tmp_path: Path, text
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(CsmlError, match=r"there is no file .*nowhere\.yaml"):
         read_config_file(tmp_path / "nowhere.yaml")
-    with pytest.raises(CsmlError, match="cannot read"):
+    with pytest.raises(CsmlError, match="cannot be read"):
         read_config_file(tmp_path)
 
 

@@ -54,7 +54,7 @@ def test_values_are_converted_to_the_type_of_the_field(key: str, value: Any, bui
         ("epochs", {"a": 1}, "epochs: expected a whole number, got {'a': 1}"),
         ("optimizer.lr_per_256", "fast", "optimizer.lr_per_256: expected a number, got fast"),
         ("optimizer.lr_per_256", False, "optimizer.lr_per_256: expected a number, got false"),
-        ("optimizer.lr_per_256", 10**400, "optimizer.lr_per_256: expected a number, got 1000"),
+        ("optimizer.lr_per_256", 10**400, "optimizer.lr_per_256: expected a number, got a number of about"),
         ("optimizer.lr_per_256", "nan", "optimizer.lr_per_256: above 0, not nan"),
         ("optimizer.lr_per_256", float("inf"), "optimizer.lr_per_256: above 0, not inf"),
         ("data", 5, "data: expected text in quotes, got 5"),

@@ -157,7 +157,7 @@ def test_a_missing_tifffile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     tifffile.imwrite(tmp_path / "a.tif", values(5, np.uint16), photometric="minisblack", planarconfig="contig")
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(CsmlError, match=r"pip install 'csml\[tiff\]'"):
+    with pytest.raises(CsmlError, match=r"pip install 'csml-vision\[tiff\]'"):
         opened(tmp_path, 5)
 
 

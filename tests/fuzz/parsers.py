@@ -32,7 +32,7 @@ from csml.runs.checkpoint import load_checkpoint
 from csml.runs.directory import RunDirectory
 from csml.runs.facts import read_result, verb_of
 from csml.runs.locks import only_writer
-from csml.runs.metrics import MetricsWriter, read_metrics
+from csml.runs.metrics import JsonLines, read_metrics
 from csml.runs.settings import read_settings
 from csml.runs.trust import read_trust
 from csml.weights import load_backbone, load_classifier, load_detector, weight_facts
@@ -90,7 +90,7 @@ def _pack(path: Path) -> None:
 
 def _metrics(path: Path) -> None:
     read_metrics(path)
-    MetricsWriter(RunDirectory(path.parent), 1, tensorboard=False).write({"epoch": 2})
+    JsonLines(path, 1).write({"epoch": 2})
     assert read_metrics(path)[-1]["epoch"] == 2
 
 

@@ -175,13 +175,13 @@ class DetectConfig(RunConfig):
 class ScoreConfig(Settings):
     """Settings of `csml score`."""
 
-    data: str | None = None
+    data: str | None = common(None)
     """A folder with annotated images in any layout that `csml scenes` understands."""
     format: Format = "auto"
     """Format of the annotations, as in `csml detect`."""
-    test: tuple[str, ...] = ()
+    test: tuple[str, ...] = common(())
     """Images to score on: train, val or test, a list, or a JSON file. By default all annotated images."""
-    out: str | None = None
+    out: str | None = common(None)
     """Folder for scores, detections and pictures; by default the next free runs/NAME-score-001."""
     batch_size: int = bounded(8, low=1, limit=MAX_BATCH)
     """Images at a time."""

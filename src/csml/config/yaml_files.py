@@ -27,7 +27,9 @@ def read_config_file(path: str | Path) -> Layer:
     except UnicodeDecodeError as error:
         raise CsmlError(f"config: {file} is not a text file in UTF-8") from error
     except OSError as error:
-        raise CsmlError(f"config: cannot read {file} ({disk_problem(error)}); give a YAML file of settings") from error
+        raise CsmlError(
+            f"config: {file} cannot be read ({disk_problem(error)}); give a YAML file of settings"
+        ) from error
     except ValueError as error:
         raise CsmlError(f"config: {file} is not YAML ({error})") from error
     if tree is None:

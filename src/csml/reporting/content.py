@@ -10,6 +10,7 @@ from PIL import Image
 from csml.config import Layer, PretrainConfig, configure
 from csml.data.open import open_data
 from csml.errors import CsmlError
+from csml.extras import MissingExtra
 from csml.reporting.baselines import baseline_rows, shortfalls
 from csml.reporting.charts import Chart, Series
 from csml.reporting.gallery import Tile, evolution, has_neighbors, nearest_of_tests, one_per_class, tile
@@ -116,6 +117,8 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
             seen.append(see(run, points, tests, seed))
             if run.command == "pretrain":
                 _pretraining(content, run)
+        except MissingExtra:
+            raise
         except CsmlError as error:  # the rest of the report is worth having
             log.warning("%s is shown without images: %s", run.name, error)
             content.notes.append(f"{run.name} is shown without images: {error}")

@@ -75,6 +75,7 @@ class JsonLines:
 
     def __init__(self, file: Path, resume_epoch: int) -> None:
         self.file = file
+        file.parent.mkdir(parents=True, exist_ok=True)
         _cut_off_after(file, resume_epoch)
 
     def write(self, record: Mapping[str, Any]) -> None:
