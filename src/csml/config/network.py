@@ -73,7 +73,7 @@ class ModelConfig(BackboneConfig):
     nothing, and weights that are good at the start stay good; statistics of single batches made them worse."""
     projection: bool = True
     """Put a projection head between the network's feature and the loss. Without it the loss shapes the feature itself:
-    better, and much faster, from good weights; from scratch better with AdamW, worse with SGD."""
+    better, and much faster, from good weights; from scratch better with AdamW on drawings, worse with SGD."""
     stages: tuple[int, ...] = subset((2, 3, 4), STAGES)
     """Levels that have a loss, by stage of the backbone. [4] drops the companion heads."""
     dim: int = bounded(128, low=2, limit=65_536)
