@@ -85,5 +85,6 @@ def _facts(outcome: dict[str, Any]) -> str:
     trained = dict.fromkeys(run.get("commit", judged) for run in outcome.get("history", []))
     commits = ", ".join(commit[:12] for commit in trained if commit) or judged[:12]
     setting = f"{outcome['setting']}. " if outcome.get("setting") else ""
-    text = f"{setting}Seeds {seeds}; {minutes:.0f} minutes of pre-training; commit {commits}; {outcome['machine']}."
+    cost = f" {minutes:.0f} minutes of pre-training;" if minutes else ""
+    text = f"{setting}Seeds {seeds};{cost} commit {commits}; {outcome['machine']}."
     return text + "".join(f" {name} failed: {problem}." for name, problem in outcome["failed"].items())
