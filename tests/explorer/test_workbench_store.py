@@ -96,7 +96,7 @@ def test_writers_at_the_same_time_lose_nothing(store: Store) -> None:
 
 def test_a_change_that_fails_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.set_labels({"a": "ring"}, "")
-    monkeypatch.setattr("csml.explorer.store.atomic_write", lambda path: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("csml.data.tables.atomic_write", lambda path: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises((OSError, TypeError)):
         store.set_labels({"a": "donut"}, "")
     assert store.labels() == {"a": "ring"} and len(store.history()) == 1
