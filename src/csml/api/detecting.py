@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from csml.api.choosing import is_automatic
+from csml.api.choosing import Choice, is_automatic
 from csml.api.data import open_together
-from csml.api.fitting import Fit, disagreements, explain, fit
+from csml.api.fitting import disagreements, explain, fit
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.scoring import write_test
 from csml.api.session import Options, hardware_for, run_session, start, train
@@ -64,12 +64,12 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
     tested = call.get("test") or ()
     if "weights" not in call and isinstance(tested, str) and finds_objects(tested):
         raise CsmlError(f"test: {tested} is a detector; score it on other images: csml score RUN --data FOLDER")
-    fitted: Fit | None = None
+    fitted: Choice | None = None
     if call.get("resume") is None and is_automatic(call.get("preset"), call.get("config"), call.get("data")):
         call["preset"] = None
         plain = training_config(DetectConfig, detect_preset, None, **call)
         fitted = fit(open_data(plain).train.annotations)
-        call |= {"preset": fitted.preset, "chosen": fitted.chosen}
+        call |= {"preset": fitted.preset, "chosen": lambda given: fitted.settings}
     made = training_config(DetectConfig, detect_preset, None, **call)
     start = required_weights(made.weights, "detect", "or random")
     if start != RANDOM:

@@ -1,6 +1,7 @@
 """`csml.embed`: the features of every image."""
 
 import csv
+import itertools
 import logging
 from collections import deque
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from csml.config import EmbedConfig
 from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
-from csml.data.tables import as_cell, without_quote
+from csml.data.tables import without_quote, write_csv
 from csml.distributed.launch import join_world
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
@@ -156,14 +157,8 @@ def _write_npy(path: Path, batches: Iterator[FeatureBatch], images: Images, stag
         for batch in batches:
             matrix[int(batch.ids[0]) : int(batch.ids[-1]) + 1] = batch.by_stage[stage].numpy()
         matrix.flush()  # type: ignore[attr-defined]
-    with (
-        atomic_write(path.with_suffix(".csv")) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(["id", "path", "label"])
-        for id in range(len(images)):
-            writer.writerow([id, as_cell(images.name(id)), as_cell(_label(images, id))])
+    known = ((id, images.name(id), _label(images, id)) for id in range(len(images)))
+    write_csv(path.with_suffix(".csv"), itertools.chain([("id", "path", "label")], known))
 
 
 def _write_parquet(path: Path, batches: Iterator[FeatureBatch], images: Images, stage: int, channels: int) -> None:

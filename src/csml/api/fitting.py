@@ -2,13 +2,12 @@
 
 import logging
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from csml.api.choosing import Choice
 from csml.config import DetectConfig, detect_preset
 from csml.program import program
 
@@ -36,20 +35,7 @@ _TOO_SMALL = 6
 """Side in pixels of boxes that hardly any detector finds."""
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A preset, and the settings over it that suit the boxes."""
-
-    preset: str
-    settings: dict[str, Any]
-    why: str
-
-    def chosen(self, everything: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings, whatever else was given; for `training_config`."""
-        return self.settings
-
-
-def fit(truth: "Annotations") -> Fit:
+def fit(truth: "Annotations") -> Choice:
     """Settings for these objects on this machine."""
     on_gpu = torch.cuda.is_available()
     preset = "coco-fpn-1x" if on_gpu else "small-fpn"
@@ -78,10 +64,10 @@ def fit(truth: "Annotations") -> Fit:
     }
     pixels = float(np.median(shares) * np.median(truth.sizes.min(axis=1)))
     why = f"{len(truth):,} images, boxes of about {pixels:.0f} pixels, at most {most} on an image"
-    return Fit(preset, settings, why)
+    return Choice(preset, settings, why)
 
 
-def explain(fitted: Fit, config: DetectConfig) -> None:
+def explain(fitted: Choice, config: DetectConfig) -> None:
     """Log what was chosen, and the command that spells it out."""
     words = [f"--{key} {shlex.quote(str(value))}" for key, value in fitted.settings.items()]
     command = f"{program()} detect {config.weights} --preset {fitted.preset} --data {shlex.quote(config.data)}"

@@ -1,6 +1,5 @@
 """What annotation files state, before it is checked against the images."""
 
-import csv
 import logging
 from collections import defaultdict
 from collections.abc import Callable
@@ -8,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from csml.data.tables import write_csv
 from csml.errors import some
-from csml.files import atomic_write
 
 log = logging.getLogger("csml")
 
@@ -73,8 +72,7 @@ class Repairs:
 
     def write(self, path: Path) -> None:
         """Write all rows as CSV."""
-        with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("kind", "image", "detail"), *self.rows])
+        write_csv(path, [("kind", "image", "detail"), *self.rows])
 
 
 @dataclass(frozen=True)
