@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,11 +68,10 @@ def fit(truth: "Annotations") -> Choice:
     return Choice(preset, settings, why)
 
 
-def explain(fitted: Choice, config: DetectConfig) -> None:
+def explain(fitted: Choice, config: DetectConfig, call: Mapping[str, Any]) -> None:
     """Log what was chosen, and the command that spells it out."""
-    words = [f"--{key} {shlex.quote(str(value))}" for key, value in fitted.settings.items()]
     command = f"{program()} detect {config.weights} --preset {fitted.preset} --data {shlex.quote(config.data)}"
-    log.info("preset auto: %s (%s); the same as: %s %s", fitted.preset, fitted.why, command, " ".join(words))
+    log.info("preset auto: %s (%s); the same as: %s %s", fitted.preset, fitted.why, command, fitted.options(call))
 
 
 def disagreements(config: DetectConfig, truth: "Annotations") -> list[str]:
