@@ -62,7 +62,7 @@ from csml.config.presets import (
     preset_settings,
     settings_from_weights,
 )
-from csml.config.pretraining import PretrainConfig, check_against_data
+from csml.config.pretraining import PretrainConfig, check_against_data, fitted_to_data
 from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run import (
     CheckpointConfig,
@@ -155,6 +155,7 @@ __all__ = [
     "configure",
     "detect_preset",
     "field_keys",
+    "fitted_to_data",
     "flatten",
     "is_path",
     "is_unlearnt",
