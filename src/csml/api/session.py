@@ -21,9 +21,11 @@ from csml.distributed.launch import was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, told
 from csml.models.backbones import is_depthwise
-from csml.runs.directory import RunDirectory, clear, log_to, new_run, open_run, write_config
+from csml.runs.directory import RunDirectory
 from csml.runs.facts import write_facts
 from csml.runs.locks import only_writer, require_unused
+from csml.runs.opening import clear, log_to, new_run, open_run
+from csml.runs.settings import write_config
 from csml.training.loop import TrainingLoop
 from csml.training.task import Task
 

@@ -1,11 +1,13 @@
-"""The settings of existing runs: read, compared, and inherited by the verbs that use a run."""
+"""The settings of runs: written, read, compared, and inherited by the verbs that use a run."""
 
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from csml.config import as_settings, flatten, load_yaml, names_weights
 from csml.errors import CsmlError, disk_problem, reason
-from csml.files import read_file
+from csml.files import atomic_write, read_file
 from csml.runs.directory import RunDirectory
 
 OF_THE_MACHINE = (
@@ -16,6 +18,12 @@ _MOST_BYTES = 2**20
 _INHERITED = ("data", "images.", "hardware.")
 _OWN = ("hardware.devices", "hardware.accumulate")
 """Not inherited: a run made on eight GPUs may be used on a laptop."""
+
+
+def write_config(run: RunDirectory, config: Any) -> None:
+    """Write every setting of a config dataclass to config.yaml."""
+    with atomic_write(run.config) as temporary:
+        temporary.write_text(yaml.safe_dump(as_settings(config), sort_keys=False))
 
 
 def read_settings(root: Path) -> dict[str, Any]:
