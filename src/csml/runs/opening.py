@@ -19,19 +19,23 @@ def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDir
     try:
         if out is None:
             return RunDirectory(_next_free(Path("runs"), name))
-        run = RunDirectory(Path(out).expanduser())
-        _require_utf8(run.root)
-        if run.root.exists() and (not run.root.is_dir() or _content(run)):
-            if not overwrite:
-                ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
-                raise CsmlError(f"out: {run.root} exists; choose another{ways}")
-            if not run.config.exists():
-                raise CsmlError(
-                    f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another"
-                )
+        run = require_free(out, overwrite)
         run.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CsmlError(f"out: cannot make {error.filename or out} ({error.strerror})") from error
+    return run
+
+
+def require_free(out: str, overwrite: bool | None = None) -> RunDirectory:
+    """The run directory `out`, which may be made; raise if another run, or anything else, is there."""
+    run = RunDirectory(Path(out).expanduser())
+    _require_utf8(run.root)
+    if run.root.exists() and (not run.root.is_dir() or _content(run)):
+        if not overwrite:
+            ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
+            raise CsmlError(f"out: {run.root} exists; choose another{ways}")
+        if not run.config.exists():
+            raise CsmlError(f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another")
     return run
 
 
