@@ -24,8 +24,9 @@ from csml.evaluation.knn import judge_knn
 from csml.extras import MissingExtra
 from csml.files import write_json
 from csml.reporting.report import report
-from csml.runs.directory import RunDirectory, new_run
+from csml.runs.directory import RunDirectory
 from csml.runs.metrics import read_metrics
+from csml.runs.opening import new_run
 from csml.search import top_k
 from csml.sheets.contact import neighbor_sheet
 from csml.weights import load_backbone

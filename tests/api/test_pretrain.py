@@ -45,6 +45,16 @@ def test_it_makes_the_run_of_the_command_line(small_run: Path, tmp_path: Path) -
     assert run.config.neighbors.warmup_epochs == 1
 
 
+def test_a_preset_is_fitted_to_a_handful_of_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (9, 32, 32, 3), dtype=np.uint8)
+    settings = {key: value for key, value in TINY.items() if key != "batch_size"}
+    with caplog.at_level("INFO", "csml"):
+        run = csml.pretrain(images, tmp_path / "run", **settings)
+    assert (run.config.batch_size, run.config.neighbors.k) == (4, 8)
+    assert "batch_size: 4 instead of 64, because there are 9 images" in caplog.text
+    assert "neighbors.k: 8 instead of 10, because there are 9 images" in caplog.text
+
+
 def test_keywords_nested_dotted_and_words_are_the_same_settings() -> None:
     from conftest import configured
 

@@ -25,6 +25,7 @@ from csml.config import (
     as_settings,
     check_against_data,
     configure,
+    fitted_to_data,
     flatten,
     lay_over,
     nest,
@@ -228,6 +229,17 @@ def test_the_number_of_images_bounds_batch_and_neighbors() -> None:
         check_against_data(config, 63)
     with pytest.raises(CsmlError, match=r"^neighbors\.k: less than 10, the number of images, not 10"):
         check_against_data(replace(config, batch_size=2), 10)
+
+
+def test_a_preset_for_more_images_is_fitted_to_a_few() -> None:
+    config = configure(PretrainConfig, {"batch_size": 64})
+    assert fitted_to_data(config, 64) == config
+    for images, batch_size, k in ((63, 31, 10), (7, 3, 6), (2, 2, 1)):
+        fitted = fitted_to_data(config, images)
+        check_against_data(fitted, images)
+        assert (fitted.batch_size, fitted.neighbors.k) == (batch_size, k)
+    with pytest.raises(CsmlError, match=r"^data: pre-training compares images with each other; give at least 2, not 1"):
+        fitted_to_data(config, 1)
 
 
 @pytest.mark.parametrize(

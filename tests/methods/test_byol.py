@@ -59,13 +59,3 @@ def test_the_loss_is_two_minus_two_cosines_whatever_the_length_of_a_prediction()
     torch.testing.assert_close(predictive(7 * prediction, positives, weights).loss, expected)
     own = predictive(positives[0], positives, torch.tensor([1.0, 0.0], dtype=torch.float64))
     torch.testing.assert_close(own.loss, torch.zeros(B, dtype=torch.float64), atol=1e-12, rtol=0)
-
-
-def test_the_statistics_see_the_keys_of_the_last_steps() -> None:
-    method = byol()
-    assert len(method.recent_keys()[4]) == 0
-    for _ in range(2):
-        result = method(csml_views(), generator())
-        method.after_backward(result)
-    assert method.recent_keys()[4].shape == (2 * B, DIM)
-    torch.testing.assert_close(method.recent_keys()[4][B:], result.fresh[0][0][4])

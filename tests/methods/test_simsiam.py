@@ -1,18 +1,19 @@
 """SimSiam's own parts: the stop-gradient, narrow predictors, no second encoder."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from test_byol import DIM, byol
 from test_momentum_contrast import B, csml_views, generator
 
 from csml.config import SimSiamConfig
 from csml.errors import CsmlError
 from csml.methods import framework_class
+from csml.methods.framework import Framework
 from csml.methods.simsiam import SimSiam
 from csml.models import Encoder, build_backbone
-
-DIM = 8
 
 
 def simsiam(**settings: Any) -> SimSiam:
@@ -64,8 +65,9 @@ def test_every_level_has_its_own_predictor_with_a_bottleneck() -> None:
     assert any(isinstance(layer, torch.nn.BatchNorm1d) for layer in method.predictors["3"])
 
 
-def test_the_statistics_see_the_keys_of_the_last_steps() -> None:
-    method = simsiam()
+@pytest.mark.parametrize("made", [byol, simsiam])
+def test_the_statistics_see_the_keys_of_the_last_steps(made: Callable[[], Framework]) -> None:
+    method = made()
     assert len(method.recent_keys()[4]) == 0
     for _ in range(2):
         result = method(csml_views(), generator())

@@ -1,5 +1,7 @@
 """Networks for another number of channels."""
 
+from collections.abc import Callable
+
 import pytest
 import timm
 import torch
@@ -7,21 +9,19 @@ import torch
 from csml.models.backbones import build_backbone
 from csml.models.first_convolution import with_channels
 
-
-def networks() -> dict[str, torch.nn.Module]:
-    return {
-        "nano": build_backbone("nano"),
-        "resnet18": build_backbone("resnet18", small_images=True),
-        "efficientnet": timm.create_model("tf_efficientnet_lite0", num_classes=0),
-        "vit": timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=64),
-    }
+NETWORKS: dict[str, Callable[[], torch.nn.Module]] = {
+    "nano": lambda: build_backbone("nano"),
+    "resnet18": lambda: build_backbone("resnet18", small_images=True),
+    "efficientnet": lambda: timm.create_model("tf_efficientnet_lite0", num_classes=0),
+    "vit": lambda: timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=64),
+}
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
-@pytest.mark.parametrize("name", ["nano", "resnet18", "efficientnet", "vit"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_equal_channels_give_the_output_of_a_grey_image(name: str, channels: int) -> None:
     torch.manual_seed(0)
-    net = networks()[name].eval()
+    net = NETWORKS[name]().eval()
     grey = torch.randn(2, 1, 64, 64)
     with torch.no_grad():
         before = net(grey.expand(-1, 3, -1, -1))

@@ -13,11 +13,12 @@ from csml.config import DetectConfig, FinetuneConfig, MineConfig, PretrainConfig
 from csml.errors import CsmlError
 from csml.runs import metrics
 from csml.runs.checkpoint import save_checkpoint
-from csml.runs.directory import RESULTS, RunDirectory, directory_of, open_run, write_config
+from csml.runs.directory import RESULTS, RunDirectory, directory_of
 from csml.runs.facts import read_facts, read_result, verb_of, write_facts
 from csml.runs.interruption import Interrupted
 from csml.runs.metrics import JsonLines, read_metrics
-from csml.runs.settings import first_difference
+from csml.runs.opening import open_run
+from csml.runs.settings import first_difference, write_config
 
 
 def test_every_path_lies_inside_and_no_two_are_the_same(tmp_path: Path) -> None:

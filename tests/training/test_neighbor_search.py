@@ -50,3 +50,15 @@ def test_online_searches_the_newest_keys_of_which_there_is_one_copy(
     best = cosines.gather(1, torch.from_numpy(found))
     torch.testing.assert_close(best[known], cosines.topk(found.shape[1]).values[known], atol=1e-3, rtol=0)
     assert (found[unseen] == unseen).all()
+
+
+def test_the_keys_in_an_older_checkpoint_are_read(tmp_path: Path, generator: torch.Generator) -> None:
+    config = configured("pretrain", *SMALL_RUN[:-2], *ONLINE)
+    data = open_data(config.data, config.images)
+    task = Pretraining(config, data, RunDirectory(tmp_path), fabric_for(data.train, 0, config.hardware))
+    keys = torch.randn(len(data.train), config.model.dim, generator=generator).half()
+    seen = torch.arange(len(data.train)) % 2 == 0
+    state = {key: value for key, value in task.search.state_dict().items() if key != "keys"}
+    task.search.load_state_dict({**state, "bank": {"keys": keys, "seen": seen}})
+    assert task.search.memory is not None
+    assert torch.equal(task.search.memory.keys(4), keys) and torch.equal(task.search.memory.is_empty(), ~seen)

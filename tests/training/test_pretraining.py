@@ -16,8 +16,9 @@ from csml.data import open_data
 from csml.data.loading import fabric_for
 from csml.errors import CsmlError
 from csml.methods.contrast import queue_length
-from csml.runs.directory import RunDirectory, new_run
+from csml.runs.directory import RunDirectory
 from csml.runs.metrics import EpochMeans, embedding_statistics, read_metrics
+from csml.runs.opening import new_run
 from csml.training.loop import TrainingLoop
 from csml.training.pretraining import Pretraining
 from csml.training.schedule import learning_rate

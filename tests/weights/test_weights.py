@@ -2,6 +2,7 @@
 
 import argparse
 import pickle
+from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 
@@ -49,6 +50,11 @@ def resnet(name: str) -> torch.nn.Module:
     return net.eval()
 
 
+@pytest.fixture(scope="module", params=["resnet18", "resnet50"])
+def network(request: pytest.FixtureRequest) -> torch.nn.Module:
+    return resnet(request.param)
+
+
 def assert_same_features(path: Path, net: torch.nn.Module) -> None:
     net.fc = torch.nn.Identity()
     images = torch.rand(2, 3, 64, 64)
@@ -56,10 +62,9 @@ def assert_same_features(path: Path, net: torch.nn.Module) -> None:
         torch.testing.assert_close(load_backbone(path)(images), net(images))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 @pytest.mark.parametrize("whose", PREFIXES)
-def test_others_layouts_are_recognised(tmp_path: Path, name: str, whose: str) -> None:
-    net, prefix = resnet(name), PREFIXES[whose]
+def test_others_layouts_are_recognised(tmp_path: Path, network: torch.nn.Module, whose: str) -> None:
+    net, prefix = deepcopy(network), PREFIXES[whose]
     torch.save({"epoch": 3, "state_dict": {prefix + k: v for k, v in net.state_dict().items()}}, tmp_path / "w.pth")
     assert_same_features(tmp_path / "w.pth", net)
 

@@ -8,14 +8,12 @@ from typing import Any
 
 import yaml
 
-from csml.config import TWINS, flatten, load_yaml
-from csml.errors import CsmlError, disk_problem, reason
-from csml.files import read_file
+from csml.config import TWINS, flatten, read_yaml
+from csml.errors import CsmlError
 
 SHIPPED: tuple[str, ...] = (
     "modules", "neighbors", "levels", "mixing", "positives", "epochs", "byol", "cost", "labels", "omega",
 )  # fmt: skip
-_MOST_BYTES = 2**20
 _KEYS = ("title", "scales", "base", "seeds", "variations", "grid", "knn", "linear", "few_labels", "paper", "plot")
 _PLOTS = ("dots", "cost", "stages", "omega", "labels")
 _NOT_SETTINGS = ("preset", "twin", "times")
@@ -86,12 +84,7 @@ def read_ablation(file: str, scale: str | None) -> Ablation:
     path = Path(str(files(__package__) / f"{file}.yaml")) if shipped else Path(file).expanduser()
     if not path.is_file():
         raise CsmlError(f"there is no file {file}; give a YAML file or one of {', '.join(SHIPPED)}")
-    try:
-        tree = load_yaml(read_file(path, _MOST_BYTES).decode("utf-8"))
-    except OSError as error:
-        raise CsmlError(f"{file} cannot be read ({disk_problem(error)})") from error
-    except ValueError as error:
-        raise CsmlError(f"{file} is not YAML ({reason(error)})") from error
+    tree = read_yaml(path)
     if not isinstance(tree, dict):
         raise CsmlError(f"{file}: expected keys such as base and variations")
     unknown = [key for key in tree if key not in _KEYS]

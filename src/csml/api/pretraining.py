@@ -16,13 +16,15 @@ from csml.config import (
     DEFAULT_FRAMEWORK,
     PretrainConfig,
     check_against_data,
+    fitted_to_data,
     preset_settings,
     settings_from_weights,
     sources_title,
 )
 from csml.console import show_log
-from csml.data.open import open_data
+from csml.data.open import DataSplits, open_data
 from csml.distributed.launch import join_world
+from csml.distributed.world import World
 from csml.training.pretraining import Pretraining
 from csml.weights import load_backbone, network_of, save_backbone
 
@@ -67,7 +69,7 @@ def pretrain(
     data, in_memory = data_setting(data)
     settings |= given(**{"model.weights": path_of(weights)})
     made = pretrain_config(data, out, preset=preset, config=config, resume=resume, needs_data=True, **settings)
-    return start(run_pretrain, made, overwrite, resume, in_memory)
+    return start(_run_fitted, made, overwrite, resume, in_memory)
 
 
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
@@ -109,7 +111,24 @@ def _with_network(config: PretrainConfig) -> PretrainConfig:
 def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
     """Train in this process, which may be one of several; returns the run directory."""
     world = join_world(config.hardware)
+    return _train_on(open_splits(world, config.data, config.images, in_memory), world, config, options)
+
+
+def _run_fitted(config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
+    """The same for a preset that may be meant for more images than there are."""
+    world = join_world(config.hardware)
     data = open_splits(world, config.data, config.images, in_memory)
+    fitted = fitted_to_data(config, len(data.train))
+    for key, asked, now in (
+        ("batch_size", config.batch_size, fitted.batch_size),
+        ("neighbors.k", config.neighbors.k, fitted.neighbors.k),
+    ):
+        if now != asked:
+            log.info("%s: %d instead of %d, because there are %d images", key, now, asked, len(data.train))
+    return _train_on(data, world, fitted, options)
+
+
+def _train_on(data: DataSplits, world: World, config: PretrainConfig, options: Options) -> Path:
     check_against_data(config, len(data.train))
     name = f"{sources_title(config.data)}-{config.method.run_name(config.views.cross_sample)}"
     with run_session(world, "pretrain", config, options, name, data.notes) as session:

@@ -16,9 +16,9 @@ from csml.config import (
     configure,
 )
 from csml.errors import CsmlError
-from csml.runs.directory import open_run
 from csml.runs.facts import read_results, verb_of
 from csml.runs.metrics import read_metrics
+from csml.runs.opening import open_run
 from csml.runs.settings import read_settings
 
 if TYPE_CHECKING:  # verbs import Run; its methods call verbs

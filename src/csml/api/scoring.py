@@ -17,7 +17,8 @@ from csml.errors import CsmlError
 from csml.extras import MissingExtra
 from csml.files import read_json, write_json
 from csml.models.detectors import Detector
-from csml.runs.directory import RunDirectory, new_run
+from csml.runs.directory import RunDirectory
+from csml.runs.opening import new_run
 from csml.weights import load_detector
 
 if TYPE_CHECKING:  # it needs the extra [detect]

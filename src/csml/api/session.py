@@ -17,13 +17,15 @@ from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.distributed.device import accelerator_of
 from csml.distributed.failure import ProcessLost, who_failed
-from csml.distributed.launch import was_restarted
+from csml.distributed.launch import is_launched, was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, told
 from csml.models.backbones import is_depthwise
-from csml.runs.directory import RunDirectory, clear, log_to, new_run, open_run, write_config
+from csml.runs.directory import RunDirectory
 from csml.runs.facts import write_facts
 from csml.runs.locks import only_writer, require_unused
+from csml.runs.opening import clear, log_to, new_run, open_run, require_free
+from csml.runs.settings import write_config
 from csml.training.loop import TrainingLoop
 from csml.training.task import Task
 
@@ -68,6 +70,9 @@ def start(
         in_memory: images, where they were passed instead of a path.
     """
     options = Options(overwrite, path_of(resume))
+    if config.out is not None and resume is None and not is_launched():
+        with contextlib.suppress(OSError):  # whoever makes the directory tells it
+            require_free(config.out, overwrite)  # before workers start and images are opened
     return Run(in_processes(function, config.hardware, config, options, in_memory), data=in_memory)
 
 

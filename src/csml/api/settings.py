@@ -26,8 +26,8 @@ from csml.config import (
     read_config_file,
 )
 from csml.errors import CsmlError
-from csml.runs.directory import open_run
 from csml.runs.facts import verb_of
+from csml.runs.opening import open_run
 from csml.runs.settings import first_difference, read_settings, trained_with
 
 C = TypeVar("C")

@@ -62,7 +62,7 @@ from csml.config.presets import (
     preset_settings,
     settings_from_weights,
 )
-from csml.config.pretraining import PretrainConfig, check_against_data
+from csml.config.pretraining import PretrainConfig, check_against_data, fitted_to_data
 from csml.config.protocols import KnnConfig, LinearConfig
 from csml.config.run import (
     CheckpointConfig,
@@ -75,7 +75,7 @@ from csml.config.run import (
 )
 from csml.config.sources import HUB, Sources, absolute_sources, is_path, join_sources, sources_title, split_sources
 from csml.config.views import NeighborsConfig, ViewsConfig
-from csml.config.yaml_files import load_yaml, read_config_file
+from csml.config.yaml_files import read_config_file, read_yaml
 
 __all__ = [
     "AUTO",
@@ -155,16 +155,17 @@ __all__ = [
     "configure",
     "detect_preset",
     "field_keys",
+    "fitted_to_data",
     "flatten",
     "is_path",
     "is_unlearnt",
     "join_sources",
     "lay_over",
-    "load_yaml",
     "names_weights",
     "nest",
     "preset_settings",
     "read_config_file",
+    "read_yaml",
     "settings_from_weights",
     "sources_title",
     "split_sources",

@@ -82,3 +82,11 @@ def check_against_data(config: TrainingConfig, images: int) -> None:
     if isinstance(config, PretrainSettings) and config.views.cross_sample:
         k = config.neighbors.k
         require(k < images, "neighbors.k", f"less than {images}, the number of images, not {k}")
+
+
+def fitted_to_data(config: PretrainConfig, images: int) -> PretrainConfig:
+    """The settings with a batch and a neighbour set that this number of images allows."""
+    require(images >= 2, "data", f"pre-training compares images with each other; give at least 2, not {images}")
+    batch_size = config.batch_size if config.batch_size <= images else max(2, images // 2)
+    k = min(config.neighbors.k, images - 1)
+    return dataclasses.replace(config, batch_size=batch_size, neighbors=dataclasses.replace(config.neighbors, k=k))

@@ -20,24 +20,27 @@ _MOST_ALIASES = 20
 def read_config_file(path: str | Path) -> Layer:
     """The settings in a YAML file; an empty file has none."""
     file = Path(path).expanduser()
-    try:
-        tree = load_yaml(read_file(file, _MOST_BYTES).decode("utf-8"))
-    except FileNotFoundError as error:
-        raise CsmlError(f"config: there is no file {file}") from error
-    except UnicodeDecodeError as error:
-        raise CsmlError(f"config: {file} is not a text file in UTF-8") from error
-    except OSError as error:
-        raise CsmlError(
-            f"config: {file} cannot be read ({disk_problem(error)}); give a YAML file of settings"
-        ) from error
-    except ValueError as error:
-        raise CsmlError(f"config: {file} is not YAML ({error})") from error
+    tree = read_yaml(file, "config: ")
     if tree is None:
         log.warning("config: %s is empty, so it sets nothing", file)
         tree = {}
     if not isinstance(tree, dict):
         raise CsmlError(f"config: {file} has no settings; expected lines such as epochs: 10")
     return Layer(tree, origin=str(file))
+
+
+def read_yaml(file: Path, before: str = "") -> Any:
+    """Plain values of a YAML file; `before` stands before the line that says why it cannot be read."""
+    try:
+        return load_yaml(read_file(file, _MOST_BYTES).decode("utf-8"))
+    except FileNotFoundError as error:
+        raise CsmlError(f"{before}there is no file {file}") from error
+    except UnicodeDecodeError as error:
+        raise CsmlError(f"{before}{file} is not a text file in UTF-8") from error
+    except OSError as error:
+        raise CsmlError(f"{before}{file} cannot be read ({disk_problem(error)})") from error
+    except ValueError as error:
+        raise CsmlError(f"{before}{file} is not YAML ({reason(error)})") from error
 
 
 def load_yaml(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""The run directory: the path of every file in it, and the rule that no run is overwritten by accident.
+"""The run directory: the path of every file in it.
 
 RUN/
   config.yaml                every setting, resolved
@@ -31,22 +31,12 @@ RUN/
   report.html
 """
 
-import contextlib
-import itertools
-import logging
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from csml.config import as_settings, names_weights
-from csml.errors import CsmlError
-from csml.files import atomic_write
+from csml.config import names_weights
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
-from csml.runs.locks import LOCK
 
 RESULTS = ("knn", "linear", "supervised", "finetune", "mine", "detect")
 """Names of the result files."""
@@ -300,83 +290,3 @@ def checkpoint_files(folder: Path) -> list[Path]:
     """Every checkpoint in a folder, the newest first."""
     found = [(match.groups(), path) for path in folder.glob("*.pt") if (match := _CHECKPOINT.fullmatch(path.name))]
     return [path for _, path in sorted(found, key=lambda item: tuple(map(int, item[0])), reverse=True)]
-
-
-def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDirectory:
-    """Create the run directory `out`, or the next free runs/NAME-001; with `overwrite`, one with a run in it will do.
-
-    `overwrite` is None where the caller offers neither overwriting nor resuming.
-    """
-    try:
-        if out is None:
-            return RunDirectory(_next_free(Path("runs"), name))
-        run = RunDirectory(Path(out).expanduser())
-        _require_utf8(run.root)
-        if run.root.exists() and (not run.root.is_dir() or _content(run)):
-            if not overwrite:
-                ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
-                raise CsmlError(f"out: {run.root} exists; choose another{ways}")
-            if not run.config.exists():
-                raise CsmlError(
-                    f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another"
-                )
-        run.root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CsmlError(f"out: cannot make {error.filename or out} ({error.strerror})") from error
-    return run
-
-
-def clear(run: RunDirectory) -> None:
-    """Delete the files of a run, whose lock the caller holds; the settings last, so that a kill leaves a run."""
-    try:
-        for path in sorted(_content(run), key=lambda path: path == run.config):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-    except OSError as error:
-        raise CsmlError(f"out: cannot delete {error.filename} ({error.strerror})") from error
-
-
-def open_run(path: str | Path) -> RunDirectory:
-    """An existing run directory."""
-    run = RunDirectory(Path(path).expanduser())
-    if not run.config.exists():
-        raise CsmlError(f"{path} is not a run directory: it has no {run.config.name}")
-    return run
-
-
-def write_config(run: RunDirectory, config: Any) -> None:
-    """Write every setting of a config dataclass to config.yaml."""
-    with atomic_write(run.config) as temporary:
-        temporary.write_text(yaml.safe_dump(as_settings(config), sort_keys=False))
-
-
-def log_to(file: Path) -> logging.Handler:
-    """Copy the package's log to a file, with the time of each line."""
-    handler = logging.FileHandler(file, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger("csml").addHandler(handler)
-    return handler
-
-
-def _require_utf8(root: Path) -> None:
-    """safetensors cannot open files in other folders, so nobody could use the weights."""
-    try:
-        str(root.absolute()).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise CsmlError(f"out: the path {root} is not UTF-8; choose another") from error
-
-
-def _content(run: RunDirectory) -> list[Path]:
-    """All files and folders in it but the lock."""
-    return [path for path in run.root.iterdir() if path.name != LOCK]
-
-
-def _next_free(parent: Path, name: str) -> Path:
-    for number in itertools.count(1):
-        root = parent / f"{name}-{number:03d}"
-        with contextlib.suppress(FileExistsError):  # another run may have taken it this moment
-            root.mkdir(parents=True)
-            return root
-    raise AssertionError

@@ -1,32 +1,34 @@
-"""The settings of existing runs: read, compared, and inherited by the verbs that use a run."""
+"""The settings of runs: written, read, compared, and inherited by the verbs that use a run."""
 
 from pathlib import Path
 from typing import Any
 
-from csml.config import as_settings, flatten, load_yaml, names_weights
-from csml.errors import CsmlError, disk_problem, reason
-from csml.files import read_file
+import yaml
+
+from csml.config import as_settings, flatten, names_weights, read_yaml
+from csml.errors import CsmlError
+from csml.files import atomic_write
 from csml.runs.directory import RunDirectory
 
 OF_THE_MACHINE = (
     "out", "output", "images.workers", "scenes.workers", "hardware.", "checkpoint.", "monitor.", "baselines",
 )  # fmt: skip
 """Prefixes of the keys that change the result of a run by rounding at most, or stand beside it."""
-_MOST_BYTES = 2**20
 _INHERITED = ("data", "images.", "hardware.")
 _OWN = ("hardware.devices", "hardware.accumulate")
 """Not inherited: a run made on eight GPUs may be used on a laptop."""
 
 
+def write_config(run: RunDirectory, config: Any) -> None:
+    """Write every setting of a config dataclass to config.yaml."""
+    with atomic_write(run.config) as temporary:
+        temporary.write_text(yaml.safe_dump(as_settings(config), sort_keys=False))
+
+
 def read_settings(root: Path) -> dict[str, Any]:
     """The settings of a run directory as dotted keys."""
     config = RunDirectory(root).config
-    try:
-        settings = load_yaml(read_file(config, _MOST_BYTES).decode("utf-8"))
-    except OSError as error:
-        raise CsmlError(f"{root} is not a run directory: its {config.name}: {disk_problem(error)}") from error
-    except ValueError as error:
-        raise CsmlError(f"{root} is not a run directory: its {config.name} is not YAML ({reason(error)})") from error
+    settings = read_yaml(config, f"{root} is not a run directory: ")
     if not isinstance(settings, dict):
         raise CsmlError(f"{root} is not a run directory: its {config.name} is empty")
     settings = flatten(settings)

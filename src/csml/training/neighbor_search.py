@@ -140,5 +140,10 @@ class NeighborSearch:
         if state["omega"] is not None:
             self.found = Omega(state["omega"].numpy(), state["similarities"].numpy(), state["omega_epoch"])
         if self.own is not None:
-            self.own.load_state_dict(state["keys"])
+            self.own.load_state_dict(state["keys"] if "keys" in state else _keys_of_a_bank(state["bank"]))
         self.metrics = state["searched"]
+
+
+def _keys_of_a_bank(bank: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state of a `KeyMemory`, from a checkpoint of csml 0.1, which named its tensors otherwise."""
+    return {f"keys_{STAGES[-1]}": bank["keys"], "filled": bank["seen"]}
