@@ -35,13 +35,15 @@ def flat(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     root = make_flat_run(tmp_path_factory.mktemp("page"))
     (root / "photos/59-cross.png").rename(root / "photos" / NASTY)
     (root / "photos/58-crescent.png").write_bytes(b"no picture")
-    (root / "table.csv").write_text("path,weather,metres\n00-arrow.png,sun,1.5\n01-crescent.png,rain,7\n")
+    (root / "run").rename(root / SCRIPT)
+    rows = ["path,weather,metres," + SCRIPT, "00-arrow.png,sun,1.5," + SCRIPT, "01-crescent.png,rain,7,"]
+    (root / "table.csv").write_text("\n".join(rows))
     return root
 
 
 @pytest.fixture(scope="module")
 def served(flat: Path) -> Iterator[Explorer]:
-    explorer = csml.explore(flat / "run", port=0, browser=False, columns=str(flat / "table.csv"))
+    explorer = csml.explore(flat / SCRIPT, port=0, browser=False, columns=str(flat / "table.csv"))
     yield explorer
     explorer.stop()
 
@@ -209,6 +211,9 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
     page.click("#help-menu summary")
     page.wait_for_selector("#history li")
     assert SCRIPT in page.text_content("#legend") and SCRIPT in page.text_content("#words")
+    assert page.text_content("#title") == f"{SCRIPT}: 60 images" and SCRIPT in page.text_content("#command")
+    page.select_option("#by", label=SCRIPT)  # a column, and a class in it
+    until(page, "script => document.getElementById('legend').textContent.includes(script)", SCRIPT)
     assert page.locator("img[src=x]").count() == 0
     assert served.labels == {NASTY: SCRIPT} and served.tags == {NASTY: [SCRIPT]}
     assert unexpected(visit) == []
@@ -217,7 +222,7 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
 
 
 def test_a_banner_says_that_the_server_is_gone(flat: Path, visit: Visit) -> None:
-    explorer = csml.explore(flat / "run", port=0, browser=False)
+    explorer = csml.explore(flat / SCRIPT, port=0, browser=False)
     go_to(visit, explorer)
     explorer.stop()
     visit.page.keyboard.type("lost")

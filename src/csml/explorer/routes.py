@@ -266,8 +266,9 @@ class Api:
         return JSONResponse({"found": found, "done": answer.done, "problem": answer.problem})
 
     async def export(self, request: Request) -> Response:
-        """A file: `ids`, or by default all images that have a label or a tag."""
+        """A file: `ids`, or by default all images that have a label or a tag; labels.csv is up to date then."""
         fields = await Fields.of(request, self.count)
+        await asyncio.to_thread(self.bench.store.save)
         name, write = FORMATS[fields.choice("format", tuple(FORMATS))]
         ids = fields.ids() if "ids" in fields else None
         text = await asyncio.to_thread(lambda: write(list(rows_of(self.bench, self._marked() if ids is None else ids))))
