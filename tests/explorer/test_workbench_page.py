@@ -232,6 +232,49 @@ def test_a_banner_says_that_the_server_is_gone(flat: Path, visit: Visit) -> None
     assert "labels.csv" in visit.page.text_content("#gone")
 
 
+def test_thumbnails_of_another_run_at_the_same_port_are_not_shown(flat: Path, visit: Visit) -> None:
+    """The port is the same at every start, and a browser keeps what it was given for an hour."""
+    seen: list[set[str]] = []
+    port = 0
+    for _ in range(2):
+        explorer = csml.explore(flat / SCRIPT, port=port, browser=False)
+        try:
+            go_to(visit, explorer)
+            until(visit.page, "() => document.querySelectorAll('.tile img').length > 0")
+            seen.append(set(sources(visit.page)))
+            port = int(explorer.address.split(":")[2].split("/")[0])
+        finally:
+            explorer.stop()
+    assert len(seen[0]) == len(seen[1]) == 12 and not seen[0] & seen[1]
+
+
+def sources(page: Any) -> list[str]:
+    """Addresses of the images in the list."""
+    return list(page.locator(".tile img").evaluate_all("all => all.map(image => image.src)"))
+
+
+def test_an_answer_that_comes_late_does_not_replace_another_list(visit: Visit) -> None:
+    page = visit.page
+    until(page, "() => csmlPage.model.list.length === 12")
+    queue = page.evaluate("csmlPage.model.list")
+    page.evaluate(
+        """() => {
+            const ask = window.fetch;
+            window.fetch = async (path, how) => {
+                const answer = await ask(path, how);
+                if (path.includes("similar")) { await new Promise((go) => setTimeout(go, 600)); window.late = true; }
+                return answer;
+            };
+        }"""
+    )
+    page.click("#more-like")
+    page.click("#tab-queue")
+    until(page, "() => window.late")
+    page.wait_for_timeout(200)
+    assert page.evaluate("csmlPage.model.list") == queue
+    assert page.get_attribute("#tab-queue", "aria-selected") == "true"
+
+
 def test_an_image_that_cannot_be_read_says_so(served: Explorer, visit: Visit) -> None:
     page = visit.page
     page.click("#tab-clean")

@@ -300,9 +300,12 @@ def test_a_detector_s_test_is_shown_with_its_errors_and_both_ends(runs: Path, de
         widths = page.locator("figure.sheet img").evaluate_all("all => all.map(image => image.naturalWidth)")
         assert len(widths) == 3 and min(widths) > 500  # worst, best, and from all of the test
         assert (
-            f"a score of at least {result['threshold']['score']:.2f}" in page.locator("#detections ~ p").text_content()
+            f"a score of at least {result['threshold']['score']:.2f}"
+            in page.locator("#detections ~ p").first.text_content()
         )
-        heads = [row.split() for row in page.locator("#detections ~ details thead").all_text_contents()]
+        heads = page.locator("#detections ~ details thead tr").evaluate_all(
+            "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+        )
         assert ["class", "AP", "AP50"] in heads and any("duplicate" in head for head in heads)
         classes = page.locator("#detections ~ details", has_text="Average precision of boxes, over IoU").locator(
             "tbody th"
