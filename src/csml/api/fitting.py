@@ -110,6 +110,7 @@ def best_overlap(boxes: np.ndarray, anchors: tuple[int, ...], ratios: tuple[floa
     sides = np.array(anchors, dtype=np.float64)[:, None]
     stretch = np.sqrt(np.array(ratios, dtype=np.float64))[None]
     shapes = np.stack([(sides / stretch).ravel(), (sides * stretch).ravel()], axis=1)  # (A, 2)
+    shapes = 2 * np.round(shapes / 2)  # as torchvision's anchors, whose corners are whole pixels
     shared = np.minimum(boxes[:, None], shapes[None]).prod(axis=2)  # (T, A)
     union = boxes.prod(axis=1)[:, None] + shapes.prod(axis=1)[None] - shared
     return np.asarray((shared / union).max(axis=1))
