@@ -229,7 +229,7 @@ def test_the_commands_of_the_page_about_checking_run(tmp_path: Path, workplace: 
     assert len(commands("docs/check.md")) >= 7
     small = ["--images.size", "32", "--images.workers", "0"]
     more = {"check": small, "select": ["--data", "FOLDER"], "finetune": ["--data", "FOLDER", *SHORTER["finetune"]]}
-    for words in commands("docs/check.md"):
+    for _, *words in commands("docs/check.md"):
         done = csml(*words, *more[words[0]], cwd=tmp_path)
         assert done.returncode == 0, (words, done.stderr)
         for file in tmp_path.glob("labels.csv") if words[0] == "select" else ():
