@@ -51,8 +51,9 @@ def label_of(path: str) -> str:
 def workplace(tmp_path_factory: pytest.TempPathFactory, small_run: Path) -> Path:
     """photos without labels, a FOLDER of class folders, and a finished run."""
     place = tmp_path_factory.mktemp("newcomer")
-    for i in range(42):
-        draw(place / "photos" / f"IMG_{i:04d}.jpg", i)
+    for i in range(90):
+        if i < 42:
+            draw(place / "photos" / f"IMG_{i:04d}.jpg", i)
         draw(place / "FOLDER" / synthetic.CLASS_NAMES[i % 3] / f"{i}.jpg", i)
     shutil.copytree(small_run, place / "runs" / "mine")
     return place
