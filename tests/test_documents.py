@@ -57,7 +57,7 @@ def commands() -> list[list[str]]:
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place with a FOLDER of class folders."""
     place = tmp_path_factory.mktemp("newcomer")
-    for i in range(66):
+    for i in range(90):
         label = i % 3
         picture = synthetic.draw_scene(64, np.array([label]), np.random.default_rng(i)).image
         path = place / "FOLDER" / synthetic.CLASS_NAMES[label] / f"{i}.jpg"
