@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 BENCH := .venv-bench
 
-.PHONY: setup demo test bench fuzz soak results dist
+.PHONY: setup demo test docs bench fuzz soak results dist
 
 setup: $(INSTALLED)
 
@@ -34,6 +34,10 @@ test: setup
 	$(BIN)/mypy
 	@.ci/chromium
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+# site/: these documents as pages; open site/index.html, or for the search: python -m http.server --directory site
+docs: setup
+	$(BIN)/mkdocs build --quiet --strict
 
 # dist/: a wheel and an sdist; the same commit gives the same bytes.
 dist: setup

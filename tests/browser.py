@@ -21,8 +21,10 @@ class Visit:
 
 
 @contextmanager
-def browse(url: str, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[Visit]:
-    """Open a page in headless Chromium and wait until it is drawn."""
+def browse(
+    url: str, width: int = 1280, height: int = 900, dark: bool = False, drawn: str = "body[data-drawn=yes]"
+) -> Iterator[Visit]:
+    """Open a page in headless Chromium and wait until it is drawn, which a selector says."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no chromium here; with Debian's package manager: apt-get install chromium")
@@ -39,7 +41,7 @@ def browse(url: str, width: int = 1280, height: int = 900, dark: bool = False) -
         page.on("pageerror", lambda error: visit.problems.append(str(error)))
         page.on("request", lambda request: visit.requests.append(request.url))
         page.goto(url)
-        page.wait_for_selector("body[data-drawn=yes]", timeout=120_000)
+        page.wait_for_selector(drawn, timeout=120_000)
         yield visit
         browser.close()
 

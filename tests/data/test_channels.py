@@ -50,7 +50,7 @@ def save(path: Path, pixels: np.ndarray) -> None:
     tifffile.imwrite(path, pixels.squeeze(), photometric="minisblack", planarconfig=planar)
 
 
-@pytest.mark.parametrize("layout", ["planes", "samples", "pages"])
+@pytest.mark.parametrize("layout", ["planes", "samples", "pages", "plain array"])
 @pytest.mark.parametrize("channels", [2, 4, 5, 13])
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
 def test_a_tiff_of_many_channels_in_any_layout(tmp_path: Path, layout: str, channels: int, kind: type) -> None:
@@ -59,6 +59,8 @@ def test_a_tiff_of_many_channels_in_any_layout(tmp_path: Path, layout: str, chan
         with tifffile.TiffWriter(tmp_path / "a.tif") as file:
             for c in range(channels):
                 file.write(pixels[..., c], photometric="minisblack")
+    elif layout == "plain array":
+        tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack", planarconfig=None)
     else:
         stored, planar = (pixels, "contig") if layout == "samples" else (np.moveaxis(pixels, 2, 0), "separate")
         tifffile.imwrite(tmp_path / "a.tif", stored, planarconfig=planar, photometric="minisblack")

@@ -25,12 +25,12 @@ def fabric() -> Fabric:
     return Fabric(accelerator="cpu", devices=1, precision="32-true")
 
 
-def pictures(count: int, seed: int, side: int = 32) -> ArrayImages:
+def pictures(count: int, seed: int, side: int = 32, channels: int = 3) -> ArrayImages:
     """Noise around a picture of its own for each of four classes, unequal in number."""
     rng = np.random.default_rng(seed)
     labels = np.sort(rng.choice(4, count, p=(0.4, 0.3, 0.2, 0.1)))
-    centers = 128 + np.random.default_rng(99).normal(0, 5, (4, side, side, 3))
-    pixels = np.clip(centers[labels] + rng.normal(0, 60, (count, side, side, 3)), 0, 255).astype(np.uint8)
+    centers = 128 + np.random.default_rng(99).normal(0, 5, (4, side, side, channels))
+    pixels = np.clip(centers[labels] + rng.normal(0, 60, (count, side, side, channels)), 0, 255).astype(np.uint8)
     return ArrayImages(pixels, labels.astype(np.int64), ("a", "b", "c", "d"), f"noise-{seed}-{side}")
 
 
@@ -48,8 +48,9 @@ def vote_by_pixels(train: ArrayImages, val: ArrayImages, k: int) -> float:
     return right / len(val)
 
 
-def test_raw_pixels_vote_as_in_numpy(fabric: Fabric) -> None:
-    train, val = pictures(200, 0), pictures(100, 1)
+@pytest.mark.parametrize("channels", [3, 5])
+def test_raw_pixels_vote_as_in_numpy(fabric: Fabric, channels: int) -> None:
+    train, val = (pictures(count, seed, channels=channels) for count, seed in ((200, 0), (100, 1)))
     scores = baselines_of_weights("random:nano", train, val).by_knn(KNN, fabric)["accuracy"]
     assert scores["pixels"] == {str(k): pytest.approx(vote_by_pixels(train, val, k)) for k in (5, 20)}
     assert 0.4 < scores["pixels"]["20"] < 0.95  # neither hopeless nor trivial: a wrong vote would show

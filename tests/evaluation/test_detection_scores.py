@@ -14,8 +14,9 @@ from pycocotools.cocoeval import COCOeval
 from csml.data.images import ArrayImages
 from csml.data.scenes import Annotations, Objects, Scenes
 from csml.data.scenes.annotations import encode_masks
+from csml.errors import CsmlError
 from csml.evaluation.coco_ap import coco_scores
-from csml.evaluation.detections import Found, as_results
+from csml.evaluation.detections import Found, as_results, from_results
 from csml.evaluation.voc_ap import voc_scores
 
 SIDE = 100
@@ -209,7 +210,22 @@ def test_a_file_without_what_pycocotools_takes_for_granted_is_scored_all_the_sam
     assert scores["mask"]["per_class"] == {"cat": pytest.approx(100), "dog": None}
 
 
-def test_detections_are_written_in_cocos_form() -> None:
+def test_detections_stay_as_they_are_when_they_are_scored() -> None:
+    """pycocotools would add the corners of a box as if they were a mask."""
+    results = [found(11, 5, LEFT, 0.9)]
+    coco_scores(scenes_with([(0, LEFT, "")]), results, masks=False, image_ids=[11])
+    assert results == [found(11, 5, LEFT, 0.9)]
+
+
+def test_a_file_that_became_too_large_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "truth.json"
+    file.write_text(json.dumps({"images": [], "annotations": [], "categories": []}))
+    monkeypatch.setattr("csml.data.scenes.coco.LARGEST", 10)
+    with pytest.raises(CsmlError, match=r"truth\.json cannot be read"):
+        coco_scores(scenes_with([(0, LEFT, "")], truth=file), [], masks=False, image_ids=[11])
+
+
+def test_detections_are_written_in_cocos_form_and_read_back() -> None:
     scenes = scenes_with([(0, LEFT, "")])
     mask = np.zeros((1, SIDE, SIDE), np.uint8)
     mask[0, 5:30, 10:20] = 1
@@ -223,3 +239,6 @@ def test_detections_are_written_in_cocos_form() -> None:
     assert encode_masks(mask)[0] == code
     (plain,) = as_results(scenes, 0, Found(box, np.array([1]), score, None))
     assert "segmentation" not in plain
+    again = from_results(scenes, 0, [result, found(12, 5, LEFT, 0.9)])
+    assert again.boxes.tolist() == box.tolist() and again.scores.tolist() == [0.75] and again.labels.tolist() == [1]
+    assert again.masks == encode_masks(mask) and from_results(scenes, 0, [plain]).masks is None

@@ -35,13 +35,15 @@ def flat(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     root = make_flat_run(tmp_path_factory.mktemp("page"))
     (root / "photos/59-cross.png").rename(root / "photos" / NASTY)
     (root / "photos/58-crescent.png").write_bytes(b"no picture")
-    (root / "table.csv").write_text("path,weather,metres\n00-arrow.png,sun,1.5\n01-crescent.png,rain,7\n")
+    (root / "run").rename(root / SCRIPT)
+    rows = ["path,weather,metres," + SCRIPT, "00-arrow.png,sun,1.5," + SCRIPT, "01-crescent.png,rain,7,"]
+    (root / "table.csv").write_text("\n".join(rows))
     return root
 
 
 @pytest.fixture(scope="module")
 def served(flat: Path) -> Iterator[Explorer]:
-    explorer = csml.explore(flat / "run", port=0, browser=False, columns=str(flat / "table.csv"))
+    explorer = csml.explore(flat / SCRIPT, port=0, browser=False, columns=str(flat / "table.csv"))
     yield explorer
     explorer.stop()
 
@@ -209,6 +211,9 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
     page.click("#help-menu summary")
     page.wait_for_selector("#history li")
     assert SCRIPT in page.text_content("#legend") and SCRIPT in page.text_content("#words")
+    assert page.text_content("#title") == f"{SCRIPT}: 60 images" and SCRIPT in page.text_content("#command")
+    page.select_option("#by", label=SCRIPT)  # a column, and a class in it
+    until(page, "script => document.getElementById('legend').textContent.includes(script)", SCRIPT)
     assert page.locator("img[src=x]").count() == 0
     assert served.labels == {NASTY: SCRIPT} and served.tags == {NASTY: [SCRIPT]}
     assert unexpected(visit) == []
@@ -217,7 +222,7 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
 
 
 def test_a_banner_says_that_the_server_is_gone(flat: Path, visit: Visit) -> None:
-    explorer = csml.explore(flat / "run", port=0, browser=False)
+    explorer = csml.explore(flat / SCRIPT, port=0, browser=False)
     go_to(visit, explorer)
     explorer.stop()
     visit.page.keyboard.type("lost")
@@ -225,6 +230,49 @@ def test_a_banner_says_that_the_server_is_gone(flat: Path, visit: Visit) -> None
     visit.page.wait_for_selector("#gone:not([hidden])")
     assert "The server has stopped" in visit.page.text_content("#gone")
     assert "labels.csv" in visit.page.text_content("#gone")
+
+
+def test_thumbnails_of_another_run_at_the_same_port_are_not_shown(flat: Path, visit: Visit) -> None:
+    """The port is the same at every start, and a browser keeps what it was given for an hour."""
+    seen: list[set[str]] = []
+    port = 0
+    for _ in range(2):
+        explorer = csml.explore(flat / SCRIPT, port=port, browser=False)
+        try:
+            go_to(visit, explorer)
+            until(visit.page, "() => document.querySelectorAll('.tile img').length > 0")
+            seen.append(set(sources(visit.page)))
+            port = int(explorer.address.split(":")[2].split("/")[0])
+        finally:
+            explorer.stop()
+    assert len(seen[0]) == len(seen[1]) == 12 and not seen[0] & seen[1]
+
+
+def sources(page: Any) -> list[str]:
+    """Addresses of the images in the list."""
+    return list(page.locator(".tile img").evaluate_all("all => all.map(image => image.src)"))
+
+
+def test_an_answer_that_comes_late_does_not_replace_another_list(visit: Visit) -> None:
+    page = visit.page
+    until(page, "() => csmlPage.model.list.length === 12")
+    queue = page.evaluate("csmlPage.model.list")
+    page.evaluate(
+        """() => {
+            const ask = window.fetch;
+            window.fetch = async (path, how) => {
+                const answer = await ask(path, how);
+                if (path.includes("similar")) { await new Promise((go) => setTimeout(go, 600)); window.late = true; }
+                return answer;
+            };
+        }"""
+    )
+    page.click("#more-like")
+    page.click("#tab-queue")
+    until(page, "() => window.late")
+    page.wait_for_timeout(200)
+    assert page.evaluate("csmlPage.model.list") == queue
+    assert page.get_attribute("#tab-queue", "aria-selected") == "true"
 
 
 def test_an_image_that_cannot_be_read_says_so(served: Explorer, visit: Visit) -> None:

@@ -1,6 +1,8 @@
 """Labels and tags in SQLite: transactions, undo, several writers, and the CSV beside them."""
 
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def in_csv(store: Store) -> dict[str, str]:
+    store.write_labels()
     return {name: label for _, name, label in read_table(store.csv_file)} if store.csv_file.exists() else {}
 
 
@@ -73,6 +76,7 @@ def test_labels_of_an_older_csml_and_edits_by_hand_are_taken_over(tmp_path: Path
     store = Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv")
     assert store.labels() == {"a": "ring", "b": "star"}
     store.set_labels({"c": "star"}, "page")
+    store.write_labels()
     (tmp_path / "labels.csv").write_text("path,label\na,ring\nc,moon\n")
     again = Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv")
     assert again.labels() == {"a": "ring", "c": "moon"}
@@ -96,10 +100,52 @@ def test_writers_at_the_same_time_lose_nothing(store: Store) -> None:
 
 def test_a_change_that_fails_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.set_labels({"a": "ring"}, "")
-    monkeypatch.setattr("csml.data.tables.atomic_write", lambda path: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises((OSError, TypeError)):
+    monkeypatch.setattr("csml.explorer.store._user", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
         store.set_labels({"a": "donut"}, "")
     assert store.labels() == {"a": "ring"} and len(store.history()) == 1
+
+
+def test_a_csv_that_cannot_be_written_costs_no_label(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.set_labels({"a": "ring"}, "")
+    with monkeypatch.context() as full:
+
+        def no_room(path: Path) -> None:
+            raise OSError("disk full")
+
+        full.setattr("csml.data.tables.atomic_write", no_room)
+        with pytest.raises(CsmlError, match="no label is lost"):
+            store.write_labels()
+        store.save()
+        assert "disk full" in caplog.text
+    assert store.labels() == {"a": "ring"} == in_csv(store)
+
+
+def test_the_csv_follows_by_itself(tmp_path: Path) -> None:
+    store = Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv", csv_seconds=0.05)
+    for name in "ab":
+        store.set_labels({name: "ring"}, "")
+    wait_for(lambda: store.csv_file.exists() and len(read_table(store.csv_file)) == 2)
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_labels_that_a_crash_kept_from_the_csv_survive_edits_by_hand(store: Store) -> None:
+    store.set_labels({"a": "ring", "b": "ring"}, "")
+    store.write_labels()
+    store.set_labels({"b": "star", "c": "star"}, "")  # and the server dies
+    store.csv_file.write_text("path,label\na,moon\nb,ring\n")
+    again = Store(store.file, store.csv_file)
+    assert again.labels() == {"a": "moon", "b": "star", "c": "star"} == in_csv(again)
+    store.set_labels({"d": "star"}, "")  # and the server dies again
+    assert {name for _, name, _ in read_table(Store(store.file, store.csv_file).csv_file)} == {"a", "b", "c", "d"}
 
 
 def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:

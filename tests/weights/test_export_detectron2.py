@@ -91,6 +91,43 @@ def test_with_the_printed_settings_detectron2_uses_every_weight_and_computes_the
     assert weights == {}
 
 
+@pytest.mark.parametrize("name", ["resnet50", "resnet18"])
+def test_whole_configs_are_written_beside_the_weights(name: str, tmp_path: Path) -> None:
+    net = build_backbone(name)
+    save_backbone(tmp_path / "backbone.safetensors", net, BackboneConfig(name), ImagesConfig(size=64))
+    path, how = export(tmp_path, "detectron2")
+    fpn, c4 = (path.with_name(f"{path.stem}-{preset}.yaml") for preset in ("coco-fpn-1x", "voc-c4"))
+    assert fpn.name in how and c4.exists() == (c4.name in how) == (name == "resnet50")  # a C4 ends in bottlenecks
+    for file in (fpn, c4) if name == "resnet50" else (fpn,):
+        config = yaml.safe_load(file.read_text())
+        model = config["MODEL"]
+        assert model["WEIGHTS"] == str(path) and model["RESNETS"]["DEPTH"] == int(name.removeprefix("resnet"))
+        assert model["RESNETS"]["STRIDE_IN_1X1"] is False and config["INPUT"]["FORMAT"] == "RGB"
+        assert model["PIXEL_MEAN"][0] > 100 and model["BACKBONE"]["FREEZE_AT"] == 0
+    assert yaml.safe_load(fpn.read_text())["SOLVER"]["STEPS"] == [60_000, 80_000]
+    if name == "resnet50":
+        config = yaml.safe_load(c4.read_text())
+        assert config["SOLVER"]["MAX_ITER"] == 24_000 and config["SOLVER"]["STEPS"] == [18_000, 22_000]
+        assert config["MODEL"]["ROI_HEADS"]["NAME"] == "Res5ROIHeads"
+
+
+def test_detectron2_itself_accepts_the_configs_and_the_weights(tmp_path: Path) -> None:
+    """Where it is installed; it has no wheel."""
+    configs = pytest.importorskip("detectron2.config")
+    building, checkpoints = (pytest.importorskip(f"detectron2.{name}") for name in ("modeling", "checkpoint"))
+    save_backbone(
+        tmp_path / "backbone.safetensors", build_backbone("resnet50"), BackboneConfig("resnet50"), ImagesConfig()
+    )
+    path, _ = export(tmp_path, "detectron2")
+    for file in path.parent.glob("*.yaml"):
+        config = configs.get_cfg()
+        config.merge_from_file(str(file))
+        config.MODEL.DEVICE = "cpu"
+        model = building.build_model(config)
+        missing = checkpoints.DetectionCheckpointer(model).load(config.MODEL.WEIGHTS)["missing_keys"]
+        assert not [key for key in missing if "bottom_up" in key or "res" in key]
+
+
 def test_names_of_detectron2() -> None:
     assert detectron2_name("conv1.weight") == "stem.conv1.weight"
     assert detectron2_name("bn1.running_mean") == "stem.conv1.norm.running_mean"

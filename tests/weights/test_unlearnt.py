@@ -8,7 +8,7 @@ import torch
 from conftest import configured
 from csml.config import names_weights
 from csml.errors import CsmlError
-from csml.models.backbones import FeatureNet, feature_channels
+from csml.models.backbones import FeatureNet, feature_channels, image_channels, normalization
 from csml.runs.directory import result_file
 from csml.runs.settings import trained_with
 from csml.weights import load_backbone, network_of, weights_digest
@@ -32,6 +32,13 @@ def test_an_untrained_network_is_the_same_every_time_and_leaves_torch_alone() ->
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert network_of("random").backbone == "resnet18"
     assert network_of("random:timm:resnet10t").backbone == "timm:resnet10t"
+
+
+@pytest.mark.parametrize("name", ["pixels", "random:nano", "lite0"])
+def test_named_weights_see_as_many_channels_as_the_images_have(name: str) -> None:
+    net, images = load_backbone(name, channels=5), torch.rand(2, 5, 32, 32)
+    assert net(images).shape[1] == feature_channels(net)[4] and image_channels(net) == 5
+    assert len(normalization(net).mean) == 5
 
 
 def test_names_have_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

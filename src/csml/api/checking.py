@@ -148,7 +148,7 @@ def _is_network(path: str) -> bool:
 def _parts(config: CheckConfig, in_memory: Any) -> Iterator[_Part]:
     """Training images, and test images where the data has a split of its own."""
     splits = open_splits(World(), config.data, config.images, in_memory)
-    backbone = load_backbone(str(config.weights))
+    backbone = load_backbone(str(config.weights), config.images.channels)
     of = {"train": splits.train}
     if splits.val is not None and not len(ids_in(splits.train, splits.val)):
         of["test"] = splits.val

@@ -3,7 +3,9 @@
 import contextlib
 import importlib.util
 import logging
+import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 
 from csml.api.data import IN_MEMORY
 from csml.config import AUTO, NAMED, PretrainConfig, preset_settings
+from csml.config.layers import flatten
 from csml.data.decode import DecodeError
 from csml.data.images import Images, evenly_spaced
 from csml.distributed.device import accelerator_of, memory_format
@@ -34,6 +37,9 @@ _PROBED = 8
 _TRIES = 3
 """Measurements of a forward pass; the shortest counts, since other processes only make it longer."""
 
+_ELSEWHERE = {"data", "out", "weights", "preset", "config", "resume", "chosen", "needs_data"}
+"""Words of a call that are not settings over the preset."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -42,6 +48,11 @@ class Choice:
     preset: str
     settings: dict[str, Any]
     why: str
+
+    def options(self, call: Mapping[str, Any]) -> str:
+        """The settings as words of the command line, with those of the caller over them."""
+        asked = {key: value for key, value in flatten(call).items() if key not in _ELSEWHERE}
+        return " ".join(f"--{key} {shlex.quote(str(value))}" for key, value in {**self.settings, **asked}.items())
 
 
 def is_automatic(preset: str | None, config: Any, data: str | None) -> bool:
@@ -73,11 +84,10 @@ def choose(train: Images) -> Choice:
     return Choice(preset, {key: value for key, value in chosen.items() if usual.get(key) != value}, why)
 
 
-def explain(choice: Choice, config: PretrainConfig, images: int) -> None:
+def explain(choice: Choice, config: PretrainConfig, images: int, call: Mapping[str, Any]) -> None:
     """Log what was chosen, what it costs, and the command that spells it out."""
-    words = [f"--{key} {value}" for key, value in choice.settings.items()]
-    command = " ".join([program(), "pretrain --preset", choice.preset, "--data", config.data, *words])
-    log.info("preset auto: %s (%s); the same as: %s", choice.preset, choice.why, command)
+    command = f"{program()} pretrain --preset {choice.preset} --data {shlex.quote(config.data)} {choice.options(call)}"
+    log.info("preset auto: %s (%s); the same as: %s", choice.preset, choice.why, command.rstrip())
     if accelerator_of(config.hardware) == "cpu":
         seconds, memory = expected_cost(config, images)
         log.info("expected: about %s and %.1f GB", _duration(seconds), memory / 1e9)

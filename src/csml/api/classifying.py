@@ -127,7 +127,9 @@ def run_finetune(config: FinetuneConfig, options: Options, in_memory: Any = None
             learn_few_labels(session, config, labeled)
         return session.run.root
     with seeded(config.seed):
-        classifier = Classifier(load_backbone(str(config.weights)).train(), len(labeled.train.classes))
+        classifier = Classifier(
+            load_backbone(str(config.weights), config.images.channels).train(), len(labeled.train.classes)
+        )
     with classifier_session(world, "finetune", config, options, labeled) as (session, config):
         train_classifier(session, config, classifier, labeled, config.head_lr_per_256)
     return session.run.root

@@ -77,7 +77,7 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
     if made.detector.fixed_batchnorm is None and call.get("resume") is None:
         made = replace(made, detector=replace(made.detector, fixed_batchnorm=_came_fixed(start)))
     if fitted is not None:
-        explain(fitted, made)
+        explain(fitted, made, call)
     return made
 
 

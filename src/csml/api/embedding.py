@@ -122,7 +122,7 @@ def read_embeddings(path: Path) -> Embeddings:
 def _open(weights: str, config: EmbedConfig, in_memory: Any) -> tuple[Images, int, Iterator[FeatureBatch]]:
     """The images, the number of channels, and all batches of features in order."""
     world = join_world(config.hardware)
-    backbone = load_backbone(weights)
+    backbone = load_backbone(weights, config.images.channels)
     images = open_all_images(world, config.data, config.images, in_memory)
     fabric = device_for(images, config)
     failures = Failures(images, config.images.max_failed)

@@ -96,7 +96,7 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
 
 def _read(images: Images, config: FinetuneConfig, fabric: Fabric, classifier: Classifier | None = None) -> _Labels:
     """Features of labelled images, by the network that the run starts from or by that of a classifier."""
-    backbone = load_backbone(str(config.weights)) if classifier is None else classifier.backbone
+    backbone = load_backbone(str(config.weights), config.images.channels) if classifier is None else classifier.backbone
     found = extract_features(backbone.to(fabric.device), images, config.images, fabric)
     rows = np.flatnonzero(found.good.numpy())
     features, labels = found.readable(4)
@@ -168,7 +168,7 @@ def _learn(session: Session, config: FinetuneConfig, known: _Labels, how: str, p
     """The classifier from all labels, not yet calibrated."""
     if how in _FROZEN:
         (linear,) = fit_frozen(how, known.features, known.labels, known.classes, (penalty,))
-        return with_linear(load_backbone(str(config.weights)), linear).eval()
+        return with_linear(load_backbone(str(config.weights), config.images.channels), linear).eval()
     task, made, fabric = _tuning(config, known, how, penalty, session.run)
     resumed = session.resumed and session.world.broadcast(lambda: bool(checkpoint_files(session.run.checkpoints)))
     train(replace(session, resumed=resumed), task, made, fabric)
@@ -182,7 +182,7 @@ def _tuning(
     made, fabric = tuning_config(config, len(known.labels)), device_for(known.images, config)
     (linear,) = fit_frozen("logistic", known.features, known.labels, known.classes, (penalty,))
     with seeded(config.seed):
-        classifier = tunable(load_backbone(str(config.weights)), linear, how)
+        classifier = tunable(load_backbone(str(config.weights), config.images.channels), linear, how)
     return Classification("finetune", made, classifier, known.images, None, run, fabric, quiet=quiet), made, fabric
 
 

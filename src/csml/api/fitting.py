@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,11 +68,10 @@ def fit(truth: "Annotations") -> Choice:
     return Choice(preset, settings, why)
 
 
-def explain(fitted: Choice, config: DetectConfig) -> None:
+def explain(fitted: Choice, config: DetectConfig, call: Mapping[str, Any]) -> None:
     """Log what was chosen, and the command that spells it out."""
-    words = [f"--{key} {shlex.quote(str(value))}" for key, value in fitted.settings.items()]
     command = f"{program()} detect {config.weights} --preset {fitted.preset} --data {shlex.quote(config.data)}"
-    log.info("preset auto: %s (%s); the same as: %s %s", fitted.preset, fitted.why, command, " ".join(words))
+    log.info("preset auto: %s (%s); the same as: %s %s", fitted.preset, fitted.why, command, fitted.options(call))
 
 
 def disagreements(config: DetectConfig, truth: "Annotations") -> list[str]:
@@ -110,6 +110,7 @@ def best_overlap(boxes: np.ndarray, anchors: tuple[int, ...], ratios: tuple[floa
     sides = np.array(anchors, dtype=np.float64)[:, None]
     stretch = np.sqrt(np.array(ratios, dtype=np.float64))[None]
     shapes = np.stack([(sides / stretch).ravel(), (sides * stretch).ravel()], axis=1)  # (A, 2)
+    shapes = 2 * np.round(shapes / 2)  # as torchvision's anchors, whose corners are whole pixels
     shared = np.minimum(boxes[:, None], shapes[None]).prod(axis=2)  # (T, A)
     union = boxes.prod(axis=1)[:, None] + shapes.prod(axis=1)[None] - shared
     return np.asarray((shared / union).max(axis=1))

@@ -85,7 +85,8 @@ def knn_config(weights: "Run | PathLike", *, config: PathLike | None = None, **s
 
 def run_knn(weights: str, config: KnnConfig, in_memory: Any = None) -> KnnResult:
     """Judge in this process, which may be one of several."""
-    world, backbone = join_world(config.hardware), load_backbone(weights)  # a wrong name is told before data is opened
+    world = join_world(config.hardware)
+    backbone = load_backbone(weights, config.images.channels)  # a wrong name is told before data is opened
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     result = judge_weights(weights, backbone, train, val, config, device_for(train, config))
     warn_below(weights, result)
@@ -188,7 +189,7 @@ def linear_config(
 
 def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, in_memory: Any = None) -> LinearResult:
     """Judge in this process, which may be one of several; resume None: continue if there is something to continue."""
-    world, backbone = join_world(config.hardware), load_backbone(weights)
+    world, backbone = join_world(config.hardware), load_backbone(weights, config.images.channels)
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     path = result_path(weights, config.output, "linear")
     fabric = device_for(train, config)

@@ -25,7 +25,6 @@ from csml.console import show_log
 from csml.data.open import DataSplits, open_data
 from csml.distributed.launch import join_world
 from csml.distributed.world import World
-from csml.models.first_convolution import with_channels
 from csml.training.pretraining import Pretraining
 from csml.weights import load_backbone, network_of, save_backbone
 
@@ -90,7 +89,7 @@ def pretrain_config(data: str | None = None, out: PathLike | None = None, **call
         return {**_go_with_weights(everything), **choice.settings}
 
     made = _with_network(training_config(PretrainConfig, preset_settings, chosen=chosen, **call))
-    explain(choice, made, len(train))
+    explain(choice, made, len(train), call)
     return made
 
 
@@ -149,7 +148,7 @@ def _keep_start(session: Session, config: PretrainConfig) -> None:
     """Copy the weights that the run starts from into its directory: resuming and comparing need them."""
     start = session.run.start
     if session.world.is_rank_zero and not start.exists():
-        backbone = with_channels(load_backbone(str(config.model.weights)), config.images.channels)
+        backbone = load_backbone(str(config.model.weights), config.images.channels)
         save_backbone(start, backbone, config.model, config.images)
         log.info("starts from %s (%s)", config.model.weights, config.model.backbone)
     session.world.barrier()

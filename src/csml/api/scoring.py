@@ -34,7 +34,7 @@ class ScoreResult:
     """Scores of a detector on annotated images."""
 
     path: Path
-    """folder with detect.json, detections.json, detections.png and figures/"""
+    """folder with detect.json, detections.json, detections.png, worst.png, best.png and figures/"""
     result: dict[str, Any]
     """what detect.json holds: box and mask with AP, AP50, …; threshold, curves, confusion, errors"""
 
@@ -78,7 +78,8 @@ def score_config(weights: Any, data: Any = None, *, config: PathLike | None = No
 
 
 def write_test(test: "DetectionTest", detector: Detector, run: RunDirectory, facts: Mapping[str, Any]) -> float:
-    """Test a detector and write detect.json, detections.json, a sheet and figures; returns the best threshold."""
+    """Test a detector and write detect.json, detections.json, sheets and figures; returns the best threshold."""
+    from csml.evaluation.detections import from_results
     from csml.sheets.detection_figures import draw_figures
     from csml.sheets.detections import detection_sheet
 
@@ -93,6 +94,12 @@ def write_test(test: "DetectionTest", detector: Detector, run: RunDirectory, fac
     known = {**facts, "format": test.format, "images": len(tested.seen), "category_ids": classes}
     write_json(run.result("detect"), {**known, **tested.scores, **errors})
     detection_sheet(scenes, tested.shown, threshold["score"], why="best F1").save(run.detection_sheet)
+    ids = {scenes.images.name(id): id for id in range(len(scenes))}
+    for which, file in (("worst", run.worst_detections), ("best", run.best_detections)):
+        named = [ids[row["image"]] for row in errors[which]]
+        if named:
+            extremes = [(id, from_results(scenes, id, tested.results)) for id in named]
+            detection_sheet(scenes, extremes, threshold["score"], why="best F1").save(file)
     try:
         draw_figures(errors, run.detection_figures)
     except MissingExtra as problem:

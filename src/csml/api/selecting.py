@@ -126,7 +126,7 @@ def _seen(weights: str, images: Images, config: SelectConfig) -> tuple[torch.Ten
     """Features `(N, C)`, and the probabilities `(N, K)` of the run's classifier if it has one."""
     has_classifier = not names_weights(weights) and directory_of(weights).classifier.exists()
     classifier = load_classifier(weights)[0] if has_classifier else None
-    backbone = load_backbone(weights) if classifier is None else classifier.backbone
+    backbone = load_backbone(weights, config.images.channels) if classifier is None else classifier.backbone
     fabric = device_for(images, config)
     failures = Failures(images, config.images.max_failed)
     found = extract_features(backbone.to(fabric.device), images, config.images, fabric, failures=failures)

@@ -30,10 +30,14 @@ class TiffPicture:
         with as_decode_error(source), tifffile.TiffFile(source) as file:
             series = file.series[0]
             axes = "".join(axis for axis, length in zip(series.axes, series.shape, strict=True) if length > 1)
+            lengths = dict(zip(series.axes, series.shape, strict=True))
+            if axes == "QYX" and lengths["Q"] != reading.channels == lengths["X"]:
+                # An array (height, width, channels) that was saved without naming its axes: its rows became pages.
+                axes = "YXC"
+                lengths = dict(zip(axes, series.shape, strict=True))
             rest = axes.replace("Y", "", 1).replace("X", "", 1)
             if len(rest) > 1:
                 raise ValueError(f"it has the dimensions {series.axes}; expected height, width and channels")
-            lengths = dict(zip(series.axes, series.shape, strict=True))
             self.height, self.width = lengths["Y"], lengths["X"]
             self.deep = series.dtype != np.uint8
             self.axis = axes.index(rest) if rest else None

@@ -96,7 +96,7 @@ class Baselines:
 def baselines_of_weights(weights: str, train: Images, val: Images) -> Baselines:
     """What weights have to beat."""
     if is_unlearnt(weights):
-        references = {} if weights == PIXELS else {PIXELS: Reference(PIXELS, RawPixels)}
+        references = {} if weights == PIXELS else {PIXELS: Reference(PIXELS, partial(RawPixels, train.channels))}
         return _baselines(references, None, train, val)
     run = None if names_weights(weights) else directory_of(weights)
     return baselines_of_run(network_of(weights), run if run and run.config.exists() else None, train, val)
@@ -106,8 +106,8 @@ def baselines_of_run(network: BackboneConfig, run: RunDirectory | None, train: I
     """What a run with this network has to beat, before or after its training."""
     plain = BackboneConfig(network.backbone, network.small_images)
     references = {
-        PIXELS: Reference(PIXELS, RawPixels),
-        UNTRAINED: Reference(repr(plain), partial(untrained, plain)),
+        PIXELS: Reference(PIXELS, partial(RawPixels, train.channels)),
+        UNTRAINED: Reference(repr(plain), partial(untrained, plain, train.channels)),
     }
     if run is not None and run.start.exists():
         references[START] = Reference(weights_digest(run.start), partial(load_backbone, run.start))

@@ -2,11 +2,11 @@
 
 import contextlib
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 from csml.data.scenes import Scenes
+from csml.data.scenes.coco import key_of, read_coco
 from csml.data.scenes.coco_file import as_coco
 from csml.data.scenes.repair import compressed
 from csml.extras import extra
@@ -49,7 +49,7 @@ def _score(
         truth.createIndex()
         found = COCO()
         if results:
-            found = truth.loadRes(results)
+            found = truth.loadRes([dict(row) for row in results])  # it adds fields of its own
         else:
             found.dataset = {**content, "annotations": []}
             found.createIndex()
@@ -76,13 +76,13 @@ def _percent(value: float) -> float | None:
 
 def _completed(file: Path, scenes: Scenes) -> dict[str, Any]:
     """The content of a COCO file, with the fields that pycocotools requires but some exporters leave out."""
-    content: dict[str, Any] = json.loads(file.read_bytes())
+    content = read_coco(file)
     sizes = {id: tuple(size) for id, size in zip(scenes.image_ids, scenes.annotations.sizes.tolist(), strict=True)}
     images = [row for row in content["images"] if row["id"] in sizes]
     for row in images:
         row["height"], row["width"] = sizes[row["id"]]
     kept = []
-    for number, row in enumerate(row for row in content["annotations"] if row.get("image_id") in sizes):
+    for number, row in enumerate(row for row in content["annotations"] if key_of(row.get("image_id")) in sizes):
         row = {"iscrowd": 0, **row, "id": number + 1}
         mask = None
         with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):

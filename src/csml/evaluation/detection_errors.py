@@ -113,7 +113,7 @@ def _best_f1(scores: np.ndarray, right: np.ndarray, total: int) -> tuple[float, 
 
 
 def _curve(scores: np.ndarray, right: np.ndarray, total: int) -> dict[str, list[float]] | None:
-    """Precision at 101 recalls, the highest at this recall or above; None without objects."""
+    """Precision at 101 recalls, the highest at this recall or above, as pycocotools has it; None without objects."""
     if not total:
         return None
     hits = np.cumsum(right[np.argsort(-scores, kind="stable")])
@@ -122,7 +122,7 @@ def _curve(scores: np.ndarray, right: np.ndarray, total: int) -> dict[str, list[
     marks = np.linspace(0, 1, _MARKS)
     return {
         "recall": marks.round(4).tolist(),
-        "precision": [round(float(precision[recall >= mark - 1e-9].max(initial=0.0)), 4) for mark in marks],
+        "precision": [round(float(precision[recall >= mark].max(initial=0.0)), 4) for mark in marks],
     }
 
 

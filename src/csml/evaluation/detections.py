@@ -97,3 +97,19 @@ def as_results(scenes: Scenes, id: int, found: Found) -> list[dict[str, Any]]:
     for result, mask in zip(results, found.masks or [], strict=found.masks is not None):
         result["segmentation"] = {"size": list(mask["size"]), "counts": mask["counts"].decode("ascii")}
     return results
+
+
+def from_results(scenes: Scenes, id: int, results: Sequence[dict[str, Any]]) -> Found:
+    """The inverse of `as_results`, from the detections of all scenes or of this one."""
+    labels = {category: label for label, category in enumerate(scenes.category_ids)}
+    own = [result for result in results if result["image_id"] == scenes.image_ids[id]]
+    boxes = np.array([result["bbox"] for result in own], np.float32).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    codes = [result["segmentation"] for result in own if "segmentation" in result]
+    masks: list[Rle] = [{**code, "counts": code["counts"].encode("ascii")} for code in codes]
+    return Found(
+        boxes,
+        np.array([labels[result["category_id"]] for result in own], np.int64),
+        np.array([result["score"] for result in own], np.float32),
+        masks if masks else None,
+    )

@@ -16,6 +16,7 @@ from csml.console import show_log
 from csml.errors import CsmlError
 from csml.extras import extra
 from csml.reporting.runs import read_runs
+from csml.runs.interruption import StopSignals
 
 if TYPE_CHECKING:
     from csml.explorer.training import Training
@@ -69,15 +70,16 @@ class Explorer:
     @property
     def labels_file(self) -> Path:
         """The same labels as a CSV, which `csml.finetune(run, labels=…)` reads; there from the first label on."""
-        return self._workbench.store.csv_file
+        return self._workbench.store.write_labels()
 
     def wait(self) -> None:
-        """Serve until `stop`, or Ctrl-C."""
-        try:
-            while self._thread.is_alive():
-                time.sleep(0.1)
-        finally:
-            self.stop()
+        """Serve until `stop`, Ctrl-C, or a polite kill."""
+        with StopSignals() as signals:
+            try:
+                while self._thread.is_alive() and signals.caught is None:
+                    time.sleep(0.1)
+            finally:
+                self.stop()
 
     def stop(self) -> None:
         """Stop serving, and whatever the page has under way."""
@@ -85,6 +87,7 @@ class Explorer:
         self._training.cancel()
         self._workbench.view.drawing.stop()
         self._thread.join(timeout=5)
+        self._workbench.store.save()
 
 
 @show_log()

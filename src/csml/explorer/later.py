@@ -1,4 +1,4 @@
-"""Work that takes seconds or minutes, done once in a thread while the page stays usable."""
+"""Work that takes seconds or minutes, done in a thread while the page stays usable: once, or after many requests."""
 
 import logging
 import threading
@@ -50,3 +50,33 @@ class Later(Generic[T]):
 
     def _note(self, share: float) -> None:
         self.done = share
+
+
+class Soon:
+    """Work that many requests share: it is done in a thread, some seconds after the first of them.
+
+    Args:
+        work: what to do; it must not raise.
+        seconds: how long it waits for more requests.
+    """
+
+    def __init__(self, work: Callable[[], None], seconds: float) -> None:
+        self._work, self._seconds = work, seconds
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def ask(self) -> None:
+        """Have the work done soon."""
+        with self._lock:
+            if self._timer is None:
+                self._timer = threading.Timer(self._seconds, self.now)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def now(self) -> None:
+        """Do the work in this thread."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        self._work()

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import secrets
 from dataclasses import asdict
 from typing import Any, cast, get_args
 
@@ -44,6 +45,7 @@ class Api:
         self.cleaning = Cleaning(workbench)
         self._density: tuple[str, Later[np.ndarray]] | None = None
         self.count = len(workbench.names)
+        self._start = secrets.token_hex(4)  # no secret, only different at every start
 
     def routes(self) -> list[Route]:
         """All of them, under /api."""
@@ -73,6 +75,7 @@ class Api:
                 "command": printable(self.training.command()),
                 "file": printable(str(self.bench.store.csv_file)),
                 "thin": _THIN,
+                "start": self._start,
             }
         )
 
@@ -266,8 +269,9 @@ class Api:
         return JSONResponse({"found": found, "done": answer.done, "problem": answer.problem})
 
     async def export(self, request: Request) -> Response:
-        """A file: `ids`, or by default all images that have a label or a tag."""
+        """A file: `ids`, or by default all images that have a label or a tag; labels.csv is up to date then."""
         fields = await Fields.of(request, self.count)
+        await asyncio.to_thread(self.bench.store.save)
         name, write = FORMATS[fields.choice("format", tuple(FORMATS))]
         ids = fields.ids() if "ids" in fields else None
         text = await asyncio.to_thread(lambda: write(list(rows_of(self.bench, self._marked() if ids is None else ids))))

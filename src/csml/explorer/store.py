@@ -2,6 +2,7 @@
 
 import getpass
 import hashlib
+import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -12,11 +13,18 @@ from typing import Literal
 
 from csml.data.tables import read_table, write_csv
 from csml.errors import CsmlError, reason
+from csml.explorer.later import Soon
+
+log = logging.getLogger("csml")
 
 Kind = Literal["label", "tag"]
 
 _PATIENCE_SECONDS = 10.0
 """How long a writer waits for another one."""
+_CSV_SECONDS = 3.0
+"""From a change to the CSV: with 100 000 labels it is too large to be written for each of them."""
+_MANY = 1000
+"""Labels from which on all are read rather than one after the other."""
 _ABOUT_LIMIT = 500
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -29,11 +37,13 @@ CREATE TABLE IF NOT EXISTS changes (
 CREATE INDEX IF NOT EXISTS changes_of_action ON changes (action);
 CREATE TABLE IF NOT EXISTS words (
     id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE (kind, value));
+CREATE TABLE IF NOT EXISTS unwritten (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO facts VALUES ('version', '0');
 """
 # entries: what holds now. An image has at most one label and any number of tags; the name is its path in the data.
 # changes: `before` and `after` are labels, or the tag that was taken away or given; NULL stands for none.
+# unwritten: names whose label has changed since the CSV was written.
 # words: every label and tag ever used, in the order of first use, which gives each its key and its colour.
 
 
@@ -50,7 +60,7 @@ class Action:
 
 
 class Store:
-    """The file, and the CSV that is kept equal to its labels.
+    """The file, and the CSV of its labels, which follows every change within seconds.
 
     Every call opens the file anew, so threads, tabs and processes may use it at once. Names with bytes that are not
     UTF-8 are kept (surrogateescape).
@@ -59,10 +69,12 @@ class Store:
         file: the SQLite file; made if it is missing.
         csv_file: path and label of each labelled image, as `csml finetune --labels` reads it. Rows that somebody
             changed by hand are taken over when the store is opened.
+        csv_seconds: how long the CSV may lag behind.
     """
 
-    def __init__(self, file: Path, csv_file: Path) -> None:
+    def __init__(self, file: Path, csv_file: Path, csv_seconds: float = _CSV_SECONDS) -> None:
         self.file, self.csv_file = file, csv_file
+        self._soon = Soon(self._try_to_write, csv_seconds)
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._connected() as connection:
@@ -106,7 +118,7 @@ class Store:
     def set_labels(self, labels: dict[str, str | None], about: str) -> int | None:
         """Give each image its label, or take it away (None); the action's id, or None if nothing changes."""
         with self._changing() as connection:
-            before = _current(connection, "label")
+            before = _current(connection, "label") if len(labels) > _MANY else _labels_of(connection, labels)
             changes = [(name, before.get(name), label) for name, label in labels.items() if before.get(name) != label]
             return self._act(connection, "label", changes, about)
 
@@ -138,7 +150,7 @@ class Store:
                 old, new = (after, before) if undone else (before, after)
                 _put(connection, kind, name, old, new)
             connection.execute("UPDATE actions SET undone = ? WHERE id = ?", (undone, id))
-            self._finish(connection)
+            _grow(connection)
             row = connection.execute("SELECT id, at, who, about FROM actions WHERE id = ?", (id,)).fetchone()
         return Action(row[0], row[1], _text(row[2]), _text(row[3]), undone)
 
@@ -159,29 +171,52 @@ class Store:
             )
         for value in dict.fromkeys(after for _, _, after in changes if after is not None):
             connection.execute("INSERT OR IGNORE INTO words (kind, value) VALUES (?, ?)", (kind, _bytes(value)))
-        self._finish(connection)
+        _grow(connection)
         return cursor.lastrowid
 
-    def _finish(self, connection: sqlite3.Connection) -> None:
-        """The end of every change: a new version, and the CSV, which no other writer touches until the commit."""
-        connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'version'")
-        rows = _current(connection, "label")
-        if rows:
-            write_csv(self.csv_file, [("path", "label"), *rows.items()])
-        else:
-            self.csv_file.unlink(missing_ok=True)
-        connection.execute("INSERT OR REPLACE INTO facts VALUES ('csv', ?)", (_digest(self.csv_file),))
+    def write_labels(self) -> Path:
+        """Make the CSV equal to the labels, now; returns it."""
+        try:
+            # No other writer comes between the labels that are read and the file that has them.
+            with self._transaction() as connection:
+                if not connection.execute("SELECT EXISTS (SELECT 1 FROM unwritten)").fetchone()[0]:
+                    return self.csv_file
+                rows = _current(connection, "label")
+                if rows:
+                    write_csv(self.csv_file, [("path", "label"), *rows.items()])
+                else:
+                    self.csv_file.unlink(missing_ok=True)
+                connection.execute("DELETE FROM unwritten")
+                connection.execute("INSERT OR REPLACE INTO facts VALUES ('csv', ?)", (_digest(self.csv_file),))
+        except (OSError, sqlite3.Error) as error:
+            raise CsmlError(f"{self.csv_file} cannot be written ({reason(error)}); no label is lost") from error
+        return self.csv_file
+
+    def save(self) -> None:
+        """As `write_labels`, for whoever can do without; a failure is logged."""
+        self._soon.now()
+
+    def _try_to_write(self) -> None:
+        try:
+            self.write_labels()
+        except CsmlError as error:
+            log.warning("%s", error)
 
     def _take_over_csv(self) -> None:
-        """Labels of an earlier version of csml, or edited by hand, or of a change that a crash cut off."""
+        """Labels of an earlier version of csml, or edited by hand.
+
+        Labels that a crash kept from the CSV stay: nobody has seen them there.
+        """
         with self._connected() as connection:
             known = connection.execute("SELECT value FROM facts WHERE key = 'csv'").fetchone()
-        if not self.csv_file.exists() or (known is not None and known[0] == _digest(self.csv_file)):
-            return
-        found = {name: label for _, name, label in read_table(self.csv_file)}
-        labels: dict[str, str | None] = dict.fromkeys(self.labels().keys() - found.keys())
-        labels.update(found)
-        self.set_labels(labels, f"{len(found):,} labels read from {self.csv_file.name}")
+            unwritten = {_text(name) for (name,) in connection.execute("SELECT name FROM unwritten")}
+        if self.csv_file.exists() and (known is None or known[0] != _digest(self.csv_file)):
+            found = {name: label for _, name, label in read_table(self.csv_file)}
+            labels: dict[str, str | None] = dict.fromkeys(self.labels().keys() - found.keys())
+            labels.update(found)
+            changed = {name: label for name, label in labels.items() if name not in unwritten}
+            self.set_labels(changed, f"{len(found):,} labels read from {self.csv_file.name}")
+        self.write_labels()
 
     def _entries(self, kind: Kind) -> list[tuple[str, str]]:
         with self._connected() as connection:
@@ -194,8 +229,8 @@ class Store:
             yield connection
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that no other writer comes between."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """What no other writer comes between."""
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -205,9 +240,30 @@ class Store:
                 raise
             connection.execute("COMMIT")
 
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that the CSV will follow."""
+        with self._transaction() as connection:
+            yield connection
+        self._soon.ask()
+
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT value FROM facts WHERE key = 'version'").fetchone()[0])
+
+
+def _grow(connection: sqlite3.Connection) -> None:
+    """The end of every change: a new version."""
+    connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'version'")
+
+
+def _labels_of(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        row = connection.execute("SELECT value FROM entries WHERE kind = 'label' AND name = ?", (_bytes(name),))
+        if (value := row.fetchone()) is not None:
+            found[name] = _text(value[0])
+    return found
 
 
 def _current(connection: sqlite3.Connection, kind: Kind) -> dict[str, str]:
@@ -216,6 +272,8 @@ def _current(connection: sqlite3.Connection, kind: Kind) -> dict[str, str]:
 
 
 def _put(connection: sqlite3.Connection, kind: str, name: bytes, old: bytes | None, new: bytes | None) -> None:
+    if kind == "label":
+        connection.execute("INSERT OR IGNORE INTO unwritten VALUES (?)", (name,))
     if old is not None:
         connection.execute("DELETE FROM entries WHERE kind = ? AND name = ? AND value = ?", (kind, name, old))
     if new is not None:

@@ -76,6 +76,7 @@ class Training:
                 raise CsmlError("fine-tuning is under way")
             if len(self._workbench.said().counts()) < 2:
                 raise CsmlError("a classifier needs labels of at least two classes")
+            self._workbench.store.write_labels()
             number = 1 + max((int(run.root.name[-3:]) for run in self.home.explore_tuned_runs()), default=0)
             tuned = self.home.explore_tuned(number)
             shutil.rmtree(tuned.root, ignore_errors=True)  # of a worker that was cut off

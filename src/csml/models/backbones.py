@@ -14,7 +14,6 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
-from csml.models import raw_pixels
 from csml.models.first_convolution import with_channels
 from csml.models.point_maps import guard_point_maps
 from csml.models.raw_pixels import RawPixels
@@ -67,6 +66,8 @@ def build_backbone(name: str, small_images: bool = False, channels: int = 3) -> 
 
 def image_channels(net: Backbone) -> int:
     """C of the images that the network takes."""
+    if isinstance(net, RawPixels):
+        return net.channels
     return next((module.in_channels for module in net.modules() if isinstance(module, nn.Conv2d)), 3)
 
 
@@ -111,7 +112,7 @@ def feature_channels(net: Backbone) -> dict[int, int]:
 def normalization(net: Backbone) -> Normalization:
     """Mean and deviation by which the network expects its images to be normalised."""
     if isinstance(net, RawPixels):
-        return raw_pixels.NORMALIZATION
+        return net.normalization
     channels = image_channels(net)
     if isinstance(net, ResNet) or channels != len(IMAGENET.mean):
         return normalization_of(channels)

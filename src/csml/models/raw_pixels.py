@@ -7,16 +7,23 @@ from csml.pixels import Normalization
 
 SIDE = 32
 """Pixels of the picture's side."""
-NORMALIZATION = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-"""To [−1, 1], the same for every colour: distances between pictures stay what they are."""
 
 
 class RawPixels(nn.Module):
-    """The feature of an image is its 32×32 picture: `(B, 3, H, W)` → `(B, 3 · 32 · 32)`."""
+    """The feature of an image is its 32×32 picture: `(B, C, H, W)` → `(B, C · 32 · 32)`."""
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.channels = channels
+
+    @property
+    def normalization(self) -> Normalization:
+        """To [−1, 1], the same for every channel: distances between pictures stay what they are."""
+        return Normalization((0.5,) * self.channels, (0.5,) * self.channels)
 
     def picture(self, images: Tensor) -> Tensor:
-        """The picture `(B, 3, 32, 32)`; images of that size as they are."""
+        """The picture `(B, C, 32, 32)`; images of that size as they are."""
         return images if images.shape[2:] == (SIDE, SIDE) else F.adaptive_avg_pool2d(images, SIDE)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.picture(images).flatten(1)  # (B, 3072)
+        return self.picture(images).flatten(1)  # (B, 1024 · C)

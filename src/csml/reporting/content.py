@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from csml.config import Layer, PretrainConfig, configure
 from csml.data.open import open_data
@@ -13,7 +12,9 @@ from csml.errors import CsmlError
 from csml.extras import MissingExtra
 from csml.reporting.baselines import baseline_rows, shortfalls
 from csml.reporting.charts import Chart, Series
+from csml.reporting.detectors import DetectorTest, comparisons, detector_tests
 from csml.reporting.gallery import Tile, evolution, has_neighbors, nearest_of_tests, one_per_class, tile
+from csml.reporting.kinds import overview
 from csml.reporting.pictures import Sheets, data_url, thumbnail_sheets
 from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import (
@@ -21,7 +22,6 @@ from csml.reporting.scores import (
     by_stage,
     classifier_charts,
     confusion_chart,
-    overview,
     summary,
     training_curves,
 )
@@ -85,12 +85,14 @@ class Content:
     classes: list[Chart] = field(default_factory=list)
     examples: list[Examples] = field(default_factory=list)
     confusions: list[Chart] = field(default_factory=list)
-    detections: list[tuple[str, str]] = field(default_factory=list)
+    comparisons: list[Chart] = field(default_factory=list)
+    detectors: list[DetectorTest] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def charts(self) -> list[Chart]:
         maps = [self._map_chart(one) for one in self.maps]
-        return [*self.scores, *self.curves, *maps, *self.classes, *self.confusions]
+        tested = [chart for test in self.detectors for chart in test.charts]
+        return [*self.scores, *self.curves, *maps, *self.classes, *self.confusions, *self.comparisons, *tested]
 
     def _map_chart(self, one: RunMap) -> Chart:
         """The map as a chart for PNG and SVG; on the page it is interactive."""
@@ -128,10 +130,7 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
         (content.confusions if chart.kind == "matrix" else content.classes).append(chart)
     content.scores, content.curves = worth_showing(content.scores), worth_showing(content.curves)
     content.classes, content.confusions = worth_showing(content.classes), worth_showing(content.confusions)
-    for run in runs:
-        sheet = run.files.detection_sheet
-        if sheet.exists():
-            content.detections.append((run.name, data_url(Image.open(sheet).convert("RGB"), quality=70)))
+    content.comparisons, content.detectors = comparisons(runs), detector_tests(runs, _MOST_MAPS)
     return content
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from csml.extras import extra
 from csml.reporting.charts import COLORS
 from csml.reporting.content import Content, RunMap
-from csml.reporting.headline import headline, mean_rows, without_folders
+from csml.reporting.headline import headline, without_folders
+from csml.reporting.kinds import mean_rows
 from csml.reporting.svg import as_svg, dots
 from csml.reporting.terms import TERMS, explained
 

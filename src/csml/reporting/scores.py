@@ -57,15 +57,6 @@ def summary(runs: list[FinishedRun]) -> tuple[list[str], list[dict[str, Any]]]:
     return tasks, list(rows.values())
 
 
-def overview(runs: list[FinishedRun]) -> Chart | None:
-    """All tasks in one chart, like the first figure of the paper."""
-    tasks, rows = summary(runs)
-    if not tasks:
-        return None
-    series = [Series(row["name"], tasks, [row["scores"].get(task) for task in tasks]) for row in rows if row["scores"]]
-    return Chart("All tasks", "bars", series, y="%")
-
-
 def by_stage(runs: list[FinishedRun]) -> Chart | None:
     """Linear accuracy by stage, for runs with more than one stage."""
     series = []
@@ -79,6 +70,7 @@ def by_stage(runs: list[FinishedRun]) -> Chart | None:
 _CURVES: tuple[tuple[str, str, str], ...] = (
     ("20-NN on test images", r"knn20", "%"),
     ("Top-1 on test images", r"top1", "%"),
+    ("AP on test images", r"AP|AP50", "AP, %"),
     ("Purity of the neighbour set Ω", r"omega/purity", "%"),
     ("Turnover of the neighbour set Ω", r"omega/turnover", "%"),
     ("Contrastive accuracy", r"accuracy/stage\d", "%"),
@@ -107,7 +99,8 @@ def _curves(runs: list[FinishedRun], ending: str, x: str) -> list[Chart]:
                 values = [record.get(key) for record in run.metrics]
                 scaled = [100 * v if unit == "%" and v is not None else v for v in values]
                 if any(value is not None for value in scaled):
-                    name = f"{run.name} {key.split('/')[-1]}" if "/stage" in key else run.name
+                    several = "/stage" in key or key.startswith("AP")
+                    name = f"{run.name} {key.split('/')[-1]}" if several else run.name
                     series.append(Series(name, _times(run), scaled))
         if series:
             charts.append(Chart(title + ending, "lines", series, x=x, y=unit))
@@ -131,14 +124,16 @@ def classifier_charts(runs: list[FinishedRun]) -> list[Chart]:
     return charts
 
 
-def confusion_chart(title: str, counts: list[list[int]], classes: Sequence[str]) -> Chart:
+def confusion_chart(
+    title: str, counts: list[list[int]], classes: Sequence[str], x: str = "predicted", y: str = "actual"
+) -> Chart:
     """Rows are actual classes, columns are predicted ones. Of many classes, the most confused are shown."""
     table = np.array(counts)
     wrong = table.sum(1) + table.sum(0) - 2 * np.diag(table)
     kept = np.sort(np.argsort(-wrong, kind="stable")[:MOST_CLASSES])
     names = [str(classes[place]) for place in kept]
     rows = [Series(name, [], table[place, kept].tolist()) for name, place in zip(names, kept, strict=True)]
-    return Chart(title, "matrix", rows, x="predicted", y="actual", labels=names)
+    return Chart(title, "matrix", rows, x=x, y=y, labels=names)
 
 
 def _losses(run: FinishedRun) -> Chart | None:

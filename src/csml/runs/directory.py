@@ -19,7 +19,8 @@ RUN/
   folds/HOW-1/, …            run directories of `csml finetune` while it cross-validates
   round-1/, round-2/, …      a run directory per round of mining, with pseudo_labels.csv and mined.json
   repairs.csv                problems in the annotations of a detector
-  detections.json, detections.png, figures/   of a detector's test; best-detector.safetensors while it trains
+  detections.json, detections.png, worst.png, best.png, figures/   of a detector's test
+  best-detector.safetensors  the weights of a detector after its best test
   knn.json, linear.json, supervised.json, finetune.json, mine.json, detect.json   results
   baselines.json             what the results have to beat: raw pixels, untrained network, starting weights
   linear/                    run directory of a linear probe
@@ -199,6 +200,16 @@ class RunDirectory:
     @property
     def detection_sheet(self) -> Path:
         return self.root / "detections.png"
+
+    @property
+    def worst_detections(self) -> Path:
+        """Test images with the lowest F1, annotated and detected."""
+        return self.root / "worst.png"
+
+    @property
+    def best_detections(self) -> Path:
+        """Test images with the highest F1."""
+        return self.root / "best.png"
 
     @property
     def detection_figures(self) -> Path:

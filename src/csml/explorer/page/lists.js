@@ -78,8 +78,10 @@ export { remove };
 export async function refillQueue() {
   const mine = ++asked;
   $("list-title").textContent = "choosing …";
-  const { ids, notes } = await get(`/api/queue?n=${QUEUE}&by=${$("queue-by")?.value ?? "both"}`);
-  if (tab === "queue" && mine === asked) await list(ids, notes, null);
+  try {
+    const { ids, notes } = await get(`/api/queue?n=${QUEUE}&by=${$("queue-by")?.value ?? "both"}`);
+    if (tab === "queue" && mine === asked) await list(ids, notes, null);
+  } catch (error) { if (mine === asked) $("list-title").textContent = ""; throw error; }
 }
 
 export async function afterLabelling() {
@@ -91,9 +93,10 @@ export async function afterLabelling() {
 export async function neighbors(id) {
   if (tab !== "neighbors") { tab = "neighbors"; marked(); $("list-tools").replaceChildren(...tools()); }
   if (id < 0) { list([], null, null); say("Click an image to see its neighbours."); return; }
+  const mine = ++asked;
   await attempt(async () => {
     const { ids, similarities } = await post("/api/similar", { positive: [id] });
-    if (tab !== "neighbors") return;
+    if (tab !== "neighbors" || mine !== asked) return;
     await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities, -1);
     await describe([id]);
     $("list-title").textContent = `nearest to ${model.about.get(id).name}`;
@@ -109,8 +112,10 @@ export function addExample(id, kind) {
 async function byExamples() {
   const some = like.positive.length + like.uploads.length;
   if (!some) { list([], null, null); say("Drop a picture anywhere, write part of a file name, or mark images as examples."); return; }
+  const mine = ++asked;
   await attempt(async () => {
     const { ids, similarities } = await post("/api/similar", like);
+    if (tab !== "search" || mine !== asked) return;
     await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities);
   });
 }
@@ -127,8 +132,10 @@ export async function bySearchedPicture(file) {
 }
 
 async function byName(text) {
+  const mine = ++asked;
   await attempt(async () => {
     const { ids } = await get(`/api/find?text=${encodeURIComponent(text)}`);
+    if (tab !== "search" || mine !== asked) return;
     await list(ids, null, null);
     say(ids.length ? `${ids.length.toLocaleString()} names contain ${text}.` : `No name contains ${text}.`);
   });

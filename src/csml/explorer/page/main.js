@@ -9,6 +9,7 @@ import { startLabelling } from "./labelling.js";
 import { afterLabelling, bySearchedPicture, neighbors, open, startLists } from "./lists.js";
 import { camera, placeOf, redraw, startMap, times } from "./map.js";
 import { load, model, on, refresh, selection } from "./model.js";
+import { setStart } from "./thumbs.js";
 import { isTraining, startTraining } from "./training.js";
 
 const $ = (id) => document.getElementById(id);
@@ -19,6 +20,7 @@ async function start() {
   await load();
   const { info } = model;
   setLabelsFile(info.file);
+  setStart(info.start);
   document.title = `csml explore: ${info.name}`;
   $("title").textContent = `${info.name}: ${info.count.toLocaleString()} images`;
   $("labels-file").textContent = info.file; $("command").textContent = info.command;

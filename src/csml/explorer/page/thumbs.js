@@ -1,7 +1,11 @@
 // Thumbnails as images that can be drawn on a canvas; the least recently used ones are dropped.
 const MOST = 3000, cache = new Map();
 
-export const address = (id) => `/thumb/${id}`;
+// Browsers keep thumbnails for an hour; those of another run, served at this port before, must not be shown.
+let start = "";
+export function setStart(key) { start = key; }
+
+export const address = (id) => `/thumb/${id}?start=${start}`;
 
 // The image if it is there, null while it is loading or if it cannot be read; calls `ready` when it has come.
 export function drawable(id, ready) {
