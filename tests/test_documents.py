@@ -182,19 +182,22 @@ def test_the_python_of_the_page_about_the_workbench_runs(workplace: Path) -> Non
     assert names["page"].labels == {}
 
 
-def test_the_model_card_has_the_figures_of_the_evidence() -> None:
-    card = (ROOT / "docs" / "models.md").read_text()
+def test_readme_and_model_card_have_the_figures_of_the_evidence() -> None:
+    readme, card = ((ROOT / name).read_text() for name in ("README.md", "docs/models.md"))
+    (start,) = re.findall(r"^\| EfficientNet-Lite0, the start \| .+? \| (.+) \|$", card, flags=re.M)
     for name, folder in (("flowers", "17-from-lite0-flowers"), ("leaves", "18-from-lite0-plants")):
         (row,) = re.findall(rf"^\| CsMl on {name} \| .+? \| (.+) \|$", card, flags=re.M)
-        (start,) = re.findall(r"^\| EfficientNet-Lite0, the start \| .+? \| (.+) \|$", card, flags=re.M)
         runs = json.loads((ROOT / "docs" / "evidence" / folder / "results.json").read_text())["runs"]
         for place, measure in enumerate(("20-NN", "linear", "5 labels a class")):
-            ours, theirs = (
+            before, moco, ours = (
                 [100 * run[measure] for run in runs if run["variation"] == variation]
-                for variation in ("CsMl", "starting weights")
+                for variation in ("starting weights", "MoCo v2, equal minutes", "CsMl")
             )
             assert row.split(" | ")[place] == f"{np.mean(ours):.1f} ± {np.std(ours, ddof=1):.1f}"
-            assert f"{np.mean(theirs):.1f}" in start.split(" | ")[place]
+            assert f"{np.mean(before):.1f}" in start.split(" | ")[place]
+            said = f"{name} {np.mean(before):.1f} → {np.mean(ours):.1f} %"
+            (line,) = (line for line in readme.splitlines() if said in line.replace("*", ""))
+            assert f"{np.mean(moco):.1f}" in line
 
 
 def test_the_commands_of_the_page_about_few_labels_run(tmp_path: Path, workplace: Path, small_run: Path) -> None:
