@@ -68,3 +68,8 @@ def test_one_name_everywhere() -> None:
 
 def test_the_changelog_has_this_version() -> None:
     assert f"\n## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_documents_install_the_wheel_that_is_built(built: list[Path]) -> None:
+    for page in ("README.md", "docs/start.md"):
+        assert f"pip install 'dist/{wheel_of(built[0]).name}[all]'" in (ROOT / page).read_text()
