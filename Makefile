@@ -37,7 +37,7 @@ test: setup
 
 # site/: these documents as pages; open site/index.html, or for the search: python -m http.server --directory site
 docs: setup
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # dist/: a wheel and an sdist; the same commit gives the same bytes.
 dist: setup
