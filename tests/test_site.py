@@ -21,8 +21,6 @@ from csml.cli.commands import COMMANDS
 from csml.config.build import leaves
 from pages import ROOT
 
-WRITTEN = re.compile(r"`([\w.]+)`|<code>([\w.]+)</code>")
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -126,8 +124,9 @@ def test_the_search_finds_a_page_and_asks_no_other_server(address: str) -> None:
         wide = visit.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, "the page is wider than a telephone"
         visit.page.set_viewport_size({"width": 1440, "height": 900})
-        visit.page.fill(".md-search__input", "collapsed")
-        visit.page.wait_for_selector(".md-search-result__link", timeout=30_000)
+        visit.page.click(".md-search__input")
+        visit.page.keyboard.type("collapsed")
+        visit.page.wait_for_selector(".md-search-result__link", timeout=60_000, state="attached")
         found = visit.page.eval_on_selector_all(".md-search-result__link", "links => links.map(link => link.href)")
         assert any("faq.html" in link for link in found)
         assert visit.requests and all(request.startswith((address, "data:", "blob:")) for request in visit.requests)

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-_NOISY = ("lightning", "lightning.fabric", "lightning_fabric", "lightning.fabric.utilities.rank_zero")
+_NOISY = ("lightning_fabric", "lightning_fabric.utilities.rank_zero")
+"""Loggers of other packages. Importing lightning_fabric sets the level of its logger, but not that of the one below."""
 
 
 def notebook_shell() -> Any | None:

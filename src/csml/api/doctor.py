@@ -115,7 +115,7 @@ def _requirements() -> tuple[list[str], dict[str, list[str]]]:
             needed.append(name)
         elif name != DISTRIBUTION:
             extras.setdefault(extra[1], []).append(name)
-    return needed, {extra: names for extra, names in extras.items() if extra not in ("all", "test")}
+    return needed, {extra: names for extra, names in extras.items() if extra not in ("all", "docs", "test")}
 
 
 def _version(package: str) -> str:

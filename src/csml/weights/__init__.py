@@ -104,6 +104,9 @@ def load_classifier(path: str | Path) -> tuple[Classifier, dict[str, Any]]:
     Returns:
         The classifier and the metadata of its file: classes, size, …
     """
+    root = Path(path).expanduser()
+    if (root / BACKBONE).exists() and not (root / CLASSIFIER).exists():
+        raise CsmlError(f"{path} has no classifier yet; make one: csml finetune {path} --labels FILE --out RUN")
     file = _file(path, CLASSIFIER)
     facts = weight_facts(file)
     if "classes" not in facts:

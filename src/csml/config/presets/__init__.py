@@ -84,7 +84,8 @@ def about_preset(file: str) -> str:
 
 def _require(name: str, names: tuple[str, ...]) -> None:
     if name not in names:
-        raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(names)}")
+        bases = [base for base in BASES if base in names] or names
+        raise CsmlError(f"preset: {name!r} is unknown; choose one of {', '.join(bases)}; csml presets explains them")
 
 
 def _read(name: str) -> dict[str, Any]:
