@@ -30,7 +30,7 @@ def main() -> int:
     place = asked.place or Path(tempfile.gettempdir()) / f"csml-soak-{os.getuid()}-{asked.seed}"
     (place / "disk").mkdir(parents=True, exist_ok=True)
     (place / "printed").mkdir(exist_ok=True)
-    os.environ["CSML_CACHE"] = str(place / "printed")
+    os.environ |= {"CSML_CACHE": str(place / "printed"), "TORCH_CPP_LOG_LEVEL": "ERROR"}  # the latter as csml does
     can_fill = _own_disk(place / "disk")
     disk = "" if can_fill else "; without a disk of its own, so none is filled"
     print(f"seed {asked.seed}, in {place}{disk}", flush=True)

@@ -19,8 +19,8 @@ _PATIENCE = 120.0
 """Seconds after which a command hangs."""
 _LAUNCHER = 15.0
 """Seconds that a launcher gives ranks to notice that another has died, before it ends them."""
-_MOST = 8
-"""Disturbances of a trial."""
+_MOST, _FEW = 16, 4
+"""Disturbances of a trial; a command of several processes takes long to start."""
 _IMPORT = 5.0
 """Seconds that a cold start takes to import, about."""
 
@@ -108,7 +108,7 @@ def run_trial(ground: Ground, trial: Trial, measured: Measured, dice: random.Ran
     reached: dict[Path, tuple[int, int]] = {}
     words = spelt(work.words, ground.place, out)
     while True:
-        how = dice.choice(ground.disturbances()) if len(trial.kills) < _MOST else None
+        how = dice.choice(ground.disturbances()) if len(trial.kills) < (_FEW if work.many else _MOST) else None
         victim, moment = _disturbed(ground, work, words, how, measured, dice)
         (ground.disk / FILLER).unlink(missing_ok=True)
         (ground.place / "last.txt").write_text(f"{how} {moment}\n{words}\n{victim.printed}")
@@ -135,16 +135,15 @@ def _disturbed(
     """The command after it has ended, and the moment of the disturbance in words."""
     notes, kind = ground.place / "moment.txt", dice.random()
     notes.unlink(missing_ok=True)
-    many = work.ranks > 1 or "--hardware.devices" in work.words
-    early = dice.random() ** 2.5
-    if how is None or (kind < 0.6 and not many):
+    early = _early(dice)
+    if how is None or (kind < 0.6 and not work.many):
         number, delay = 1 + int(early * measured.changes), dice.choice([0.0, dice.expovariate(1000) + 1e-6])
         first = None if how is None else partial(watch, ground.disk, notes, how, number, delay)
         victim: Victim = Forked(words, ground.environment, work.ranks, first)
         until_end(victim, work.ranks, _PATIENCE)
         return victim, moment_of(notes)
     seconds = early * measured.seconds
-    if kind > 0.85 and not many:
+    if kind > 0.85 and not work.many:
         seconds, victim = dice.uniform(0, _IMPORT), Cold(words, ground.environment, ground.place / "cold.txt")
         moment = "importing"
     else:
@@ -158,6 +157,11 @@ def _disturbed(
             disturb(str(how), process, ground.disk)
     until_end(victim, work.ranks, _PATIENCE)
     return victim, moment
+
+
+def _early(dice: random.Random) -> float:
+    """A share of a run: mostly a small one, so that it is disturbed many times while it advances; else any."""
+    return min(1.0, dice.expovariate(12)) if dice.random() < 0.75 else dice.random()
 
 
 def until_end(victim: Victim, ranks: int, seconds: float) -> None:
@@ -186,7 +190,7 @@ def moment_of(notes: Path) -> str:
 def last_lines(victim: Victim, how: str) -> Iterator[str]:
     """The last line of each command that was not killed; raises Lost if it is not for people."""
     text = victim.printed
-    if "Traceback" in text or "made a mistake" in text or "Logging error" in text:
+    if any(sign in text for sign in ("Traceback", "made a mistake", "Logging error", "frame #")):
         raise Lost(f"a traceback at {how}: {text[-1500:]}")
     for code in victim.codes():
         if code is not None and code > 0:

@@ -47,6 +47,11 @@ class Work:
     ranks: int = 1
     """processes, as torchrun would start them"""
 
+    @property
+    def many(self) -> bool:
+        """Whether it has several processes."""
+        return self.ranks > 1 or "--hardware.devices" in self.words
+
 
 WORKS: Mapping[str, Work] = {
     "pretrain": Work([*_PRETRAIN, *_ALONE, "--out", "OUT"], ["pretrain", "--resume", "OUT"]),
