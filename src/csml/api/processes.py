@@ -43,7 +43,7 @@ def in_processes(function: Callable[..., T], hardware: HardwareConfig, *argument
     with tempfile.TemporaryDirectory(prefix="csml-") as folder:
         call = Path(folder) / "call.pickle"
         try:
-            call.write_bytes(pickle.dumps((function, arguments, log_is_shown())))
+            call.write_bytes(pickle.dumps((function, arguments, log_is_shown(), sys.argv)))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise CsmlError(
                 f"hardware.devices: the data cannot be sent to worker processes ({error}); give a folder, or devices 1"

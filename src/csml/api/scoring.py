@@ -15,9 +15,9 @@ from csml.distributed.launch import require_alone
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
 from csml.extras import MissingExtra
-from csml.files import read_json, write_json
+from csml.files import atomic_write, read_json, write_json
 from csml.models.detectors import Detector
-from csml.runs.directory import RunDirectory, new_run
+from csml.runs.directory import RunDirectory, new_run, require_free
 from csml.weights import load_detector
 
 if TYPE_CHECKING:  # it needs the extra [detect]
@@ -57,6 +57,7 @@ def score(
     require_alone("score", made.hardware)
     if made.data is None:
         raise CsmlError("data: give the annotated images to score on: csml score RUN --data FOLDER")
+    require_free(made.out)
     detector, facts = load_detector(str(path_of(weights)))
     scenes, format, repairs = open_annotated(made.data, facts["classes"], made.format, made.test)
     repairs.log()
@@ -91,7 +92,8 @@ def write_test(test: "DetectionTest", detector: Detector, run: RunDirectory, fac
     classes = dict(zip(scenes.classes, scenes.category_ids, strict=True))
     known = {**facts, "format": test.format, "images": len(tested.seen), "category_ids": classes}
     write_json(run.result("detect"), {**known, **tested.scores, **errors})
-    detection_sheet(scenes, tested.shown, threshold["score"], why="best F1").save(run.detection_sheet)
+    with atomic_write(run.detection_sheet) as path:
+        detection_sheet(scenes, tested.shown, threshold["score"], why="best F1").save(path)
     try:
         draw_figures(errors, run.detection_figures)
     except MissingExtra as problem:

@@ -43,10 +43,10 @@ from typing import Any
 import yaml
 
 from csml.config import as_settings, names_weights
-from csml.errors import CsmlError
-from csml.files import atomic_write
+from csml.errors import CsmlError, disk_problem
+from csml.files import atomic_write, is_leftover, leads_somewhere
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
-from csml.runs.locks import LOCK
+from csml.runs.locks import LOCK, USED
 
 RESULTS = ("knn", "linear", "supervised", "finetune", "mine", "detect")
 """Names of the result files."""
@@ -97,8 +97,9 @@ class RunDirectory:
         return self.outer or self.root
 
     def has_checkpoint(self) -> bool:
-        """Whether the run, or a round of it, can be resumed."""
-        return any(checkpoint_files(run.checkpoints) for run in (self, *self.rounds()))
+        """Whether the run, a round of it or its cross-validation can be resumed."""
+        inner = (*self.rounds(), *(RunDirectory(fold) for fold in self.folds.glob("*")))
+        return any(checkpoint_files(run.checkpoints) or run.scores.exists() for run in (self, *inner))
 
     def result(self, name: str) -> Path:
         """The result file of a verb, one of `RESULTS`."""
@@ -255,10 +256,14 @@ class RunDirectory:
         """A classifier that was fine-tuned from the page, from 1."""
         return RunDirectory(self.root / "explore" / f"tuned-{number:03d}")
 
+    def explore_tuned_numbers(self) -> list[int]:
+        """Of the fine-tuned classifiers, finished or not, in order."""
+        names = (path.name.removeprefix("tuned-") for path in (self.root / "explore").glob("tuned-*"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def explore_tuned_runs(self) -> list["RunDirectory"]:
         """The fine-tuned classifiers that are finished, in order."""
-        numbers = (path.name.removeprefix("tuned-") for path in (self.root / "explore").glob("tuned-*"))
-        found = [self.explore_tuned(number) for number in sorted(int(name) for name in numbers if name.isdecimal())]
+        found = map(self.explore_tuned, self.explore_tuned_numbers())
         return [run for run in found if run.result("finetune").exists()]
 
     @property
@@ -310,20 +315,29 @@ def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDir
     try:
         if out is None:
             return RunDirectory(_next_free(Path("runs"), name))
+        require_free(out, overwrite)
         run = RunDirectory(Path(out).expanduser())
-        _require_utf8(run.root)
-        if run.root.exists() and (not run.root.is_dir() or _content(run)):
-            if not overwrite:
-                ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
-                raise CsmlError(f"out: {run.root} exists; choose another{ways}")
-            if not run.config.exists():
-                raise CsmlError(
-                    f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another"
-                )
         run.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CsmlError(f"out: cannot make {error.filename or out} ({error.strerror})") from error
+        raise CsmlError(f"out: cannot make {error.filename or out} ({disk_problem(error)})") from error
     return run
+
+
+def require_free(out: str | None, overwrite: bool | None = None) -> None:
+    """Raise a CsmlError if `new_run` would refuse `out`: before any work is done, not after it."""
+    if out is None:
+        return
+    run = RunDirectory(Path(out).expanduser())
+    _require_utf8(run.root)
+    try:
+        taken = leads_somewhere(run.root) and (not run.root.is_dir() or bool(_content(run)))
+    except OSError as error:
+        raise CsmlError(f"out: cannot make {error.filename or out} ({disk_problem(error)})") from error
+    if taken and not overwrite:
+        ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
+        raise CsmlError(f"out: {run.root} exists; choose another{ways}")
+    if taken and not run.config.exists():
+        raise CsmlError(f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another")
 
 
 def clear(run: RunDirectory) -> None:
@@ -354,10 +368,16 @@ def write_config(run: RunDirectory, config: Any) -> None:
 
 def log_to(file: Path) -> logging.Handler:
     """Copy the package's log to a file, with the time of each line."""
-    handler = logging.FileHandler(file, encoding="utf-8")
+    handler = _LogFile(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger("csml").addHandler(handler)
     return handler
+
+
+class _LogFile(logging.FileHandler):
+    """A full disk costs lines of the log, and nobody a traceback."""
+
+    def handleError(self, record: logging.LogRecord) -> None: ...
 
 
 def _require_utf8(root: Path) -> None:
@@ -369,8 +389,8 @@ def _require_utf8(root: Path) -> None:
 
 
 def _content(run: RunDirectory) -> list[Path]:
-    """All files and folders in it but the lock."""
-    return [path for path in run.root.iterdir() if path.name != LOCK]
+    """All files and folders in it but locks, and what a process left that was killed while it wrote its first file."""
+    return [path for path in run.root.iterdir() if path.name not in (LOCK, USED) and not is_leftover(path)]
 
 
 def _next_free(parent: Path, name: str) -> Path:
