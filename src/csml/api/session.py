@@ -17,11 +17,11 @@ from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.distributed.device import accelerator_of
 from csml.distributed.failure import ProcessLost, who_failed
-from csml.distributed.launch import was_restarted
+from csml.distributed.launch import is_launched, was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, told
 from csml.models.backbones import is_depthwise
-from csml.runs.directory import RunDirectory, clear, log_to, new_run, open_run, write_config
+from csml.runs.directory import RunDirectory, clear, log_to, new_run, open_run, require_free, write_config
 from csml.runs.facts import write_facts
 from csml.runs.locks import only_writer, require_unused
 from csml.training.loop import TrainingLoop
@@ -68,6 +68,8 @@ def start(
         in_memory: images, where they were passed instead of a path.
     """
     options = Options(overwrite, path_of(resume))
+    if options.resume is None and not is_launched():  # a launcher may have restarted a run that exists
+        require_free(config.out, overwrite)
     return Run(in_processes(function, config.hardware, config, options, in_memory), data=in_memory)
 
 
@@ -107,7 +109,7 @@ def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
     except CsmlError as error:
         handler.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, str(error), (), None))
         raise
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, EOFError) as error:
         if (text := told(error)) is not None:
             raise CsmlError(f"{text} (in {run.root})") from error
         if (text := who_failed(error)) is None:
