@@ -192,12 +192,13 @@ def last_lines(victim: Victim, how: str) -> Iterator[str]:
     text = victim.printed
     if any(sign in text for sign in ("Traceback", "made a mistake", "Logging error", "frame #")):
         raise Lost(f"a traceback at {how}: {text[-1500:]}")
-    for code in victim.codes():
-        if code is not None and code > 0:
-            line = next(iter(text.strip().splitlines()[-1:]), "")
-            if not line.startswith("csml: ") and not any(part.startswith("csml: ") for part in text.splitlines()):
-                raise Lost(f"no line says what happened at {how}, code {code}: {text[-500:]}")
-            yield f"{how}: {next(part for part in reversed(text.splitlines()) if part.startswith('csml: '))}"
+    told = [
+        line for line in text.splitlines() if line.startswith("csml: ") or " failed: " in line
+    ]  # the latter: ablate
+    if any(code is not None and code > 0 for code in victim.codes()):
+        if not told:
+            raise Lost(f"no line says what happened at {how}: {text[-500:]}")
+        yield f"{how}: {told[-1]}"
 
 
 def progress(out: Path) -> Iterator[tuple[Path, tuple[int, int]]]:

@@ -146,7 +146,7 @@ def run_ablation(ablation: Ablation, plan: Plan, config: AblateConfig, command: 
                 break
         if number := caught():
             raise Interrupted(number, f"{ablation.title}, {len(outcomes)} of {len(runs)} runs", folder, "ablate")
-    return _result(ablation, plan, outcomes, failed, set())
+    return _result(ablation, plan, outcomes, failed, set(failed))
 
 
 def _result(
