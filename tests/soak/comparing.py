@@ -50,7 +50,8 @@ def _files(root: Path) -> dict[str, Path]:
     A lock, or a log of the data base, is left by a killed process."""
     found = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
     other = {".lock", "workbench.sqlite-wal", "workbench.sqlite-shm"}
-    return {name: path for name, path in found.items() if path.name not in other and "checkpoints" not in path.parts}
+    elsewhere = {"checkpoints", "tensorboard"}  # the names of event files have the time in them
+    return {name: path for name, path in found.items() if path.name not in other and not elsewhere & {*path.parts}}
 
 
 def _reader(name: str) -> Callable[[Path], Any] | None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from conftest import SMALL_RUN, assert_same, csml, noise_photos
+from csml.api import processes
 from csml.errors import CsmlError
 from csml.runs.checkpoint import load_checkpoint, load_newest, save_checkpoint
 from csml.runs.metrics import read_metrics
@@ -86,6 +87,28 @@ def test_a_full_disk_is_named_and_only_checkpoints_that_exist_are_promised(
         save_checkpoint(folder, {}, 0, 4, keep=3)
     with pytest.raises(CsmlError, match=r"cannot be written \(the disk is full\); there is none before it"):
         save_checkpoint(tmp_path / "new", {}, 0, 1, keep=3)
+
+
+def test_a_data_worker_that_dies_while_a_checkpoint_is_written_is_not_blamed_on_the_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:  # torch raises it wherever the main thread is
+        raise RuntimeError("DataLoader worker (pid 3) is killed by signal: Killed.")
+
+    monkeypatch.setattr(torch, "save", killed)
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        save_checkpoint(folder, {}, 0, 4, keep=3)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGTERM, "killed by SIGTERM)"), (signal.SIGKILL, "SIGKILL, perhaps for want of memory")],
+)
+def test_only_a_sigkill_is_taken_for_want_of_memory(number: signal.Signals, said: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process.send_signal(number)
+    process.wait()
+    assert said in processes._died(0, [process])
 
 
 def test_a_killed_data_worker_is_told_and_the_run_goes_on_when_resumed(tmp_path: Path) -> None:
