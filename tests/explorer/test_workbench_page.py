@@ -270,7 +270,9 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
 def test_a_banner_says_that_the_server_is_gone(flat: Path, visit: Visit) -> None:
     explorer = csml.explore(flat / SCRIPT, port=0, browser=False)
     go_to(visit, explorer)
+    explorer._workbench.label({0: "kept"}, "ask")
     explorer.stop()
+    assert (flat / SCRIPT / "explore/labels.csv").read_text().splitlines()[1:] == ["00-arrow.png,kept"]
     visit.page.keyboard.type("lost")
     visit.page.keyboard.press("Enter")
     visit.page.wait_for_selector("#gone:not([hidden])")
