@@ -57,8 +57,9 @@ def from_probabilities(classes: tuple[str, ...], blocks: Iterable[Tensor], sourc
         labels.append(label.where(known, NOTHING).numpy().astype(np.int32))
         probabilities.append(best.numpy().astype(np.float32))
         entropies.append(entropy(block.double()).where(known, float(NOTHING)).numpy().astype(np.float32))
-    joined = (np.concatenate(parts) for parts in (labels, probabilities, entropies))
-    return Suggestions(classes, *joined, source)
+    return Suggestions(
+        classes, np.concatenate(labels), np.concatenate(probabilities), np.concatenate(entropies), source
+    )
 
 
 def by_classifier(named: Named, source: str) -> Suggestions:
