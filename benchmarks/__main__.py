@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import detection, memory, processes, search, training, views
+from benchmarks import beside, detection, memory, processes, search, training, views
 from benchmarks.figure import Figure, table
 from csml.distributed.device import keep_freed_memory
 
@@ -28,6 +28,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "parts": training.part_by_part,
     "lightly": training.against_lightly,
     "step": training.against_bare_networks,
+    "beside": beside.beside_a_busy_process,
     "levels": training.levels,
     "share": training.neighbors_share,
     "processes": processes.two_against_one,
