@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import beside, detection, memory, processes, search, training, views
+from benchmarks import beside, detection, folders, memory, processes, search, training, views
 from benchmarks.figure import Figure, table
 from csml.distributed.device import keep_freed_memory
 
@@ -29,6 +29,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "lightly": training.against_lightly,
     "step": training.against_bare_networks,
     "beside": beside.beside_a_busy_process,
+    "folders": folders.decoded_against_files,
     "levels": training.levels,
     "share": training.neighbors_share,
     "processes": processes.two_against_one,

@@ -77,12 +77,12 @@ class Threads:
     """The number of threads that torch uses, lowered while other programs need the cores.
 
     Args:
-        most: threads on a machine of one's own; 1 where the number is fixed.
+        fixed: never change it.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = self.now = most
-        self._last = read_meters() if most > 1 else None
+    def __init__(self, fixed: bool = False) -> None:
+        self.most = self.now = torch.get_num_threads()
+        self._last = None if fixed else read_meters()
         self._raised = self._lowered = float("-inf")
         self._pause = 0.0
         """seconds to wait before more threads are tried"""
@@ -91,6 +91,8 @@ class Threads:
         """Look at the meters if it is time to, and change the number of threads; cheap, to be called at every step."""
         if self._last is None or time.monotonic() - self._last.at < _WINDOW:
             return
+        if self.now != torch.get_num_threads():  # set by whoever knows how many cores decode images
+            self.most = self.now = torch.get_num_threads()
         before, self._last = self._last, read_meters()
         if self._last is not None:
             self.decide(before, self._last)
@@ -129,5 +131,4 @@ class Threads:
 def threads_for(hardware: HardwareConfig, device: torch.device) -> Threads:
     """Those of this process now. They stay as many if the user has said how many, where a GPU computes, and in compiled
     code, which would be compiled again for another number."""
-    fixed = hardware.threads is not None or device.type != "cpu" or hardware.compile
-    return Threads(1 if fixed else torch.get_num_threads())
+    return Threads(fixed=hardware.threads is not None or device.type != "cpu" or hardware.compile)
