@@ -87,7 +87,7 @@ def run_knn(weights: str, config: KnnConfig, in_memory: Any = None) -> KnnResult
     """Judge in this process, which may be one of several."""
     world, backbone = join_world(config.hardware), load_backbone(weights)  # a wrong name is told before data is opened
     train, val = labeled_splits(world, config.data, config.images, in_memory)
-    result = judge_weights(weights, backbone, train, val, config, device_for(train, config))
+    result = judge_weights(weights, backbone, train, val, config, device_for(train, config, backbone))
     warn_below(weights, result)
     return result
 
@@ -191,7 +191,7 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
     world, backbone = join_world(config.hardware), load_backbone(weights)
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     path = result_path(weights, config.output, "linear")
-    fabric = device_for(train, config)
+    fabric = device_for(train, config, backbone)
     with only_writers(world, probe_directory(path).root):
         probe = LinearProbe(config, backbone, train, val, probe_directory(path), fabric)
         result = fit_probe(probe, resume)

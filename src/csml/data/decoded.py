@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from csml.config import ImagesConfig
-from csml.data.decode import Decodable, DecodeError, open_picture
+from csml.data.decode import Decodable, open_picture
 from csml.data.depth import Reading, reading_of
 from csml.files import cache_dir, cache_key
 

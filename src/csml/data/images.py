@@ -240,7 +240,8 @@ def cut_picture(picture: Decodable, boxes: np.ndarray, sizes: Sequence[int]) -> 
 def _cut_band(band: Image.Image, box: tuple[float, float, float, float], size: int, whole: bool) -> Image.Image:
     """A square crop. In an image that was shrunk, a box begins and ends between pixels."""
     if whole:
-        return band.crop(tuple(map(int, box))).resize((size, size), Image.Resampling.BILINEAR)
+        left, top, right, bottom = map(int, box)
+        return band.crop((left, top, right, bottom)).resize((size, size), Image.Resampling.BILINEAR)
     inside = (*box[:2], min(box[2], band.width), min(box[3], band.height))
     return band.resize((size, size), Image.Resampling.BILINEAR, box=inside)
 
