@@ -123,12 +123,12 @@ def _run_fitted(asked: frozenset[str], config: PretrainConfig, options: Options,
     world = join_world(config.hardware)
     data = open_splits(world, config.data, config.images, in_memory)
     fitted = fitted_to_data(config, len(data.train), asked)
-    for key, asked, now in (
+    for key, before, now in (
         ("batch_size", config.batch_size, fitted.batch_size),
         ("neighbors.k", config.neighbors.k, fitted.neighbors.k),
     ):
-        if now != asked:
-            log.info("%s: %d instead of %d, because there are %d images", key, now, asked, len(data.train))
+        if now != before:
+            log.info("%s: %d instead of %d, because there are %d images", key, now, before, len(data.train))
     return _train_on(data, world, fitted, options)
 
 
