@@ -239,6 +239,7 @@ def test_a_preset_for_more_images_is_fitted_to_a_few() -> None:
         fitted = fitted_to_data(config, images)
         check_against_data(fitted, images)
         assert (fitted.batch_size, fitted.neighbors.k) == (batch_size, k)
+    assert fitted_to_data(config, 7, {"batch_size", "neighbors.k"}) == config  # and is refused
     with pytest.raises(CsmlError, match=r"^data: pre-training compares images with each other; give at least 2, not 1"):
         fitted_to_data(config, 1)
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from csml.config import (
     PretrainConfig,
     check_against_data,
     fitted_to_data,
+    flatten,
     preset_settings,
+    read_yaml,
     settings_from_weights,
     sources_title,
 )
@@ -69,7 +72,8 @@ def pretrain(
     data, in_memory = data_setting(data)
     settings |= given(**{"model.weights": path_of(weights)})
     made = pretrain_config(data, out, preset=preset, config=config, resume=resume, needs_data=True, **settings)
-    return start(_run_fitted, made, overwrite, resume, in_memory)
+    asked = {**({} if config is None else flatten(read_yaml(Path(config).expanduser()) or {})), **flatten(settings)}
+    return start(partial(_run_fitted, frozenset(asked)), made, overwrite, resume, in_memory)
 
 
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
@@ -114,17 +118,17 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
     return _train_on(open_splits(world, config.data, config.images, in_memory), world, config, options)
 
 
-def _run_fitted(config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
-    """The same for a preset that may be meant for more images than there are."""
+def _run_fitted(asked: frozenset[str], config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
+    """The same for a preset that may be meant for more images than there are; settings that were `asked` for stay."""
     world = join_world(config.hardware)
     data = open_splits(world, config.data, config.images, in_memory)
-    fitted = fitted_to_data(config, len(data.train))
-    for key, asked, now in (
+    fitted = fitted_to_data(config, len(data.train), asked)
+    for key, before, now in (
         ("batch_size", config.batch_size, fitted.batch_size),
         ("neighbors.k", config.neighbors.k, fitted.neighbors.k),
     ):
-        if now != asked:
-            log.info("%s: %d instead of %d, because there are %d images", key, now, asked, len(data.train))
+        if now != before:
+            log.info("%s: %d instead of %d, because there are %d images", key, now, before, len(data.train))
     return _train_on(data, world, fitted, options)
 
 

@@ -1,6 +1,7 @@
 """Settings of `csml pretrain`, with a section for each framework."""
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -84,9 +85,12 @@ def check_against_data(config: TrainingConfig, images: int) -> None:
         require(k < images, "neighbors.k", f"less than {images}, the number of images, not {k}")
 
 
-def fitted_to_data(config: PretrainConfig, images: int) -> PretrainConfig:
-    """The settings with a batch and a neighbour set that this number of images allows."""
+def fitted_to_data(config: PretrainConfig, images: int, asked: Collection[str] = ()) -> PretrainConfig:
+    """The settings with a batch and a neighbour set that this number of images allows; keys in `asked` stay."""
     require(images >= 2, "data", f"pre-training compares images with each other; give at least 2, not {images}")
-    batch_size = config.batch_size if config.batch_size <= images else max(2, images // 2)
-    k = min(config.neighbors.k, images - 1)
+    batch_size, k = config.batch_size, config.neighbors.k
+    if batch_size > images and "batch_size" not in asked:
+        batch_size = max(2, images // 2)
+    if "neighbors.k" not in asked:
+        k = min(k, images - 1)
     return dataclasses.replace(config, batch_size=batch_size, neighbors=dataclasses.replace(config.neighbors, k=k))
