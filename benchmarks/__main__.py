@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
-from benchmarks import detection, memory, processes, search, training, views
 from benchmarks.figure import Figure, table
 from csml.distributed.device import keep_freed_memory
 
@@ -21,21 +21,22 @@ HERE = Path(__file__).parent
 LAST_RUN = HERE / "last_run.json"
 README = HERE / "README.md"
 BEGIN, END = "<!-- last run -->\n", "<!-- end of last run -->"
-MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
-    "views": views.views_per_core,
-    "memory": memory.loss_memory,
-    "search": search.against_faiss,
-    "parts": training.part_by_part,
-    "lightly": training.against_lightly,
-    "step": training.against_bare_networks,
-    "levels": training.levels,
-    "share": training.neighbors_share,
-    "processes": processes.two_against_one,
-    "exchange": processes.bytes_and_memory,
-    "ivf": search.against_ivf,
-    "detection": detection.against_torchvision,
-    "imagenet-size": search.imagenet_size,
+MEASUREMENTS = {
+    "views": "views.views_per_core",
+    "memory": "memory.loss_memory",
+    "search": "search.against_faiss",
+    "parts": "training.part_by_part",
+    "lightly": "training.against_lightly",
+    "step": "training.against_bare_networks",
+    "levels": "training.levels",
+    "share": "training.neighbors_share",
+    "processes": "processes.two_against_one",
+    "exchange": "processes.bytes_and_memory",
+    "ivf": "search.against_ivf",
+    "detection": "detection.against_torchvision",
+    "imagenet-size": "search.imagenet_size",
 }
+"""Module and function of each; a module is imported when it is needed, because each needs other packages."""
 
 
 def main(names: list[str]) -> int:
@@ -49,7 +50,7 @@ def main(names: list[str]) -> int:
     for name in names or MEASUREMENTS:
         start = time.perf_counter()
         print(f"{name} …", flush=True)
-        figures = MEASUREMENTS[name]()
+        figures = _measurement(name)()
         minutes = (time.perf_counter() - start) / 60
         print(f"{table(figures)}\n({minutes:.1f} min)\n", flush=True)
         runs[name] = {
@@ -61,6 +62,12 @@ def main(names: list[str]) -> int:
         LAST_RUN.write_text(json.dumps(runs, indent=1) + "\n")
         _show(runs)
     return 0
+
+
+def _measurement(name: str) -> Callable[[], list[Figure]]:
+    module, function = MEASUREMENTS[name].split(".")
+    found: Callable[[], list[Figure]] = getattr(import_module(f"benchmarks.{module}"), function)
+    return found
 
 
 def _show(runs: dict) -> None:
@@ -84,8 +91,19 @@ def _machine() -> dict[str, object]:
         "CPU": facts.get("model name", platform.processor()),
         "with": " ".join(has),
         "threads": torch.get_num_threads(),
-        **{package: version(package) for package in ("torch", "torchvision", "lightly", "faiss-cpu")},
+        **{
+            package: known
+            for package in ("torch", "torchvision", "lightly", "faiss-cpu")
+            if (known := _version(package))
+        },
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 if __name__ == "__main__":

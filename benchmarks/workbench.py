@@ -47,7 +47,7 @@ def main(count: int) -> None:
             print(f"{count:,} images, {what}: the page is there after {time.monotonic() - began:.1f} s", flush=True)
             if what == "cold":
                 workbench.view.drawing.finish()
-                print(f"the map is finished after {time.monotonic() - began:.1f} s", flush=True)
+                print(f"the map is finished after {time.monotonic() - began:.1f} s, {own():.0f} MB", flush=True)
         began = time.monotonic()
         workbench.next_to_label(12, "both")
         print(f"the queue takes {time.monotonic() - began:.1f} s")
@@ -55,7 +55,8 @@ def main(count: int) -> None:
         began = time.monotonic()
         workbench.suggestions()
         print(f"suggestions from 100 labels take {time.monotonic() - began:.1f} s")
-        print(f"server memory {resident():.0f} MB, of which features {features.numel() * 2 / 1e6:.0f} MB (mapped)")
+        mapped = features.numel() * 2 / 1e6
+        print(f"server memory {own():.0f} MB, and features mapped from the disk, {mapped:.0f} MB", flush=True)
         in_browser(workbench, training)
 
 
@@ -140,10 +141,10 @@ MEASURE = """async (corners) => {
 }"""
 
 
-def resident() -> float:
-    """Megabytes of this process in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+def own() -> float:
+    """Megabytes of memory that are this process's alone; what is mapped from a file can be dropped at any time."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ settings.load_profile("csml")
 
 LONGEST = (
     "test_documents.py", "test_combinations.py", "test_many_processes.py", "test_python_page.py", "test_page.py",
-    "test_batchnorm_leak.py", "test_ablate.py", "test_detectors.py", "test_scene.py", "test_pretrain.py",
+    "test_ablate.py", "test_detectors.py", "test_scene.py", "test_pretrain.py",
     "test_export_formats.py", "test_detect.py", "test_resume.py", "test_pretraining.py", "test_weights.py",
     "test_shared_work.py", "test_export.py", "test_supervised.py", "test_workbench_server.py",
     "test_workbench_page.py", "test_workbench_loop.py", "test_examples.py", "test_site.py",

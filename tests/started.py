@@ -4,6 +4,7 @@ The process is forked from a server that has imported csml once. Signals, exit c
 those of a real process.
 """
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -66,8 +67,13 @@ def _command(prepare: Callable[[], None], words: tuple[str, ...]) -> None:
     main(list(words))
 
 
+_USUAL = multiprocessing.get_all_start_methods()[0]
+"""How a process that was not forked from the server starts its own: the default of this Python."""
+
+
 def _prepare(printed: str, environment: dict[str, str], first: Callable[[], Any] | None) -> None:
     os.setsid()
+    multiprocessing.set_start_method(_USUAL, force=True)
     os.environ.clear()
     os.environ.update(environment)
     with open(printed, "ab") as file:

@@ -26,7 +26,7 @@ from csml.files import write_json
 from csml.reporting.report import report
 from csml.runs.directory import RunDirectory
 from csml.runs.metrics import read_metrics
-from csml.runs.opening import new_run
+from csml.runs.opening import new_run, require_free
 from csml.search import top_k
 from csml.sheets.contact import neighbor_sheet
 from csml.weights import load_backbone
@@ -69,6 +69,7 @@ def demo(*, config: PathLike | None = None, **settings: Any) -> DemoResult:
     """
     made = demo_config(config=config, **settings)
     configs = {name: _pretrain_config(preset, made) for name, (preset, _) in _METHODS.items()}
+    require_free(made.out)
     data = open_data(made.data, configs["csml"].images)
     if data.labeled is None or data.val is None:
         raise CsmlError(f"data: the demo compares by labels, and {made.data} has none; use csml pretrain")

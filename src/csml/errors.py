@@ -39,7 +39,10 @@ def told(error: BaseException) -> str | None:
         return "there is not enough memory"
     if isinstance(error, RuntimeError) and "home directory" in str(error):
         return "~ or ~NAME: there is no home directory of that name; give the whole path"
-    if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # said by Path.resolve
+        return f"{_DISK[errno.ELOOP]} ({reason(error)})"
+    started = isinstance(error, EOFError) and str(error) == "unexpected EOF"  # said by the server that forks workers
+    if started or (isinstance(error, RuntimeError) and "DataLoader worker" in str(error)):
         return (
             f"a process that decodes images was killed, perhaps for want of memory ({reason(error)}); "
             "give fewer images.workers"

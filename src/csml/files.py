@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -18,6 +20,8 @@ if TYPE_CHECKING:  # settings are parsed without numpy
     import numpy as np
 
 _MOST_JSON = 2**31
+_PART = ".part-"
+"""Stands in the name of every temporary file."""
 
 
 def cache_dir() -> Path:
@@ -34,11 +38,14 @@ def cache_key(*values: object) -> str:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` if the block succeeds, so readers never see an incomplete file."""
+    """Yield a temporary path that replaces `path` if the block succeeds, so readers never see an incomplete file.
+
+    What a killed process has left of the same file is removed: its lock on the temporary file has gone with it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    for left in path.parent.glob(f".{glob.escape(path.name)}{_PART}*"):
+        _remove_if_left(left)
+    handle, temporary = _locked_temporary(path)
     try:
         with _as_disk_error(path):
             yield temporary
@@ -48,6 +55,34 @@ def atomic_write(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether this is the name of a temporary file of `atomic_write`; where nobody writes, a killed process left it."""
+    return path.name.startswith(".") and _PART in path.name
+
+
+def _locked_temporary(path: Path) -> tuple[int, Path]:
+    """A new file beside `path`, and its descriptor, which holds a lock on it where the disk has locks."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_PART}", suffix=path.suffix)
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_nlink:
+            return handle, Path(name)
+        os.close(handle)  # another writer of this file took it for a leftover before it was locked
+
+
+def _remove_if_left(path: Path) -> None:
+    """Remove a temporary file whose writer is dead. Where that cannot be known, it stays."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager
@@ -65,6 +100,18 @@ def _as_disk_error(path: Path) -> Iterator[None]:
             raise
         number = int(code[1]) if code else errno.ENOSPC
         raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def leads_somewhere(path: Path) -> bool:
+    """Whether a file or folder is there. Raises OSError if none could be made there: on the way is a file, or a link
+    that leads nowhere or to itself, of which `Path.exists` says only that nothing is there."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise OSError(errno.ENOENT, "it is a link that leads nowhere", str(path)) from None
+        return False
+    return True
 
 
 def require_file(path: str | os.PathLike[str]) -> None:

@@ -12,6 +12,7 @@ from conftest import csml
 from csml.ablations.ablate import ablate
 from csml.ablations.plans import SHIPPED, read_ablation
 from csml.ablations.runs import labels_alone, planned, run_config
+from csml.cli import show
 from csml.errors import CsmlError
 from started import Started
 
@@ -226,10 +227,10 @@ def test_one_failing_run_does_not_cost_the_others(tmp_path: Path) -> None:
     text = FILE.replace("seeds: [0, 1]", "seeds: [0]").replace(
         "  MoCo v2: {twin: moco-v2}", "  broken: {optimizer.lr_per_256: 1.0e+6}"
     )
-    done = csml("ablate", written(tmp_path, text), "--out", str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert "broken, seed 0 failed" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = ablate(written(tmp_path, text), out=str(tmp_path / "out"))
+    assert show.ablate(result) == 1  # the exit code
+    assert {title: done for title, _, done in result.runs} == {"q_a + q_p, seed 0": True, "broken, seed 0": False}
+    assert "non-finite" in result.failed["broken, seed 0"]
     assert [run["variation"] for run in accuracies(tmp_path / "out")] == ["q_a + q_p"]
     assert "non-finite" in (tmp_path / "out" / "table.md").read_text()
 

@@ -66,6 +66,54 @@ def test_a_pipe_or_a_device_is_not_waited_for(tmp_path: Path) -> None:
     assert "not a regular file" in refused(*words)
 
 
+TRAINS = [name for name, command in COMMANDS.items() if command.trains]
+WRONG_PLACES = {
+    **{f"{name} --out": ([name, "--out"], "out: ") for name in (*TRAINS, "demo")},
+    "score --out": (["score", "missing", "--data", "missing", "--out"], "out: "),
+    "scenes --sheet": (["scenes", "synthetic", "--sheet"], "sheet: "),
+    "check --sheet": (["check", "synthetic", "--sheet"], "sheet: "),
+    "pretrain --resume": (["pretrain", "--resume"], "is not a run directory"),
+    "pretrain --data": (["pretrain", "--data"], "data: "),
+    "report": (["report"], "is not a run directory"),
+    "explore": (["explore"], "is not a run directory"),
+    "ablate --out": (["ablate", "modules", "--scale", "demo", "--out"], "out: "),
+}
+STARTS = {"mine": "TUNED", "detect": "random", "finetune": "random:nano"}
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG_PLACES.values(), ids=WRONG_PLACES.keys())
+@pytest.mark.parametrize("inside", ["", "run"])
+def test_a_link_to_itself_is_told_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuned: Path, words: list[str], said: str, inside: str
+) -> None:
+    """Drawing pictures and scenes once came first, and took minutes; the cache shows whether any were drawn."""
+    link = tmp_path / "itself"
+    link.symlink_to("itself")
+    monkeypatch.setenv("CSML_CACHE", str(tmp_path / "cache"))
+    start = [str(tuned) if STARTS[words[0]] == "TUNED" else STARTS[words[0]]] if words[0] in STARTS else []
+    preset = {"pretrain": ["--preset", "demo"], "supervised": ["--preset", "demo"], "detect": ["--preset", "small-fpn"]}
+    given = [] if words[-1] == "--resume" else preset.get(words[0], [])
+    assert said in refused(words[0], *start, *given, *words[1:], link / inside if inside else link)
+    assert not list((tmp_path / "cache").rglob("*synthetic*"))
+
+
+@pytest.fixture(scope="module")
+def tuned(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier."""
+    out = tmp_path_factory.mktemp("tuned") / "run"
+    assert csml("finetune", str(small_run), "--per_class", "3", "--how", "logistic", "--out", str(out)).returncode == 0
+    return out
+
+
+def test_a_sheet_needs_the_name_of_a_picture(tmp_path: Path, small_run: Path) -> None:
+    noise_photos(tmp_path / "photos", 2)
+    words = ["neighbors", small_run, tmp_path / "photos" / "00.png", "--sheet"]
+    assert "sheet: " in refused(*words, tmp_path / "sheet.txt")
+    assert "sheet: " in refused(*words, tmp_path / "sheet")
+    (tmp_path / "folder.png").mkdir()
+    assert "is a folder" in refused("check", tmp_path / "photos", "--sheet", tmp_path / "folder.png")
+
+
 def test_aliases_that_contain_themselves_or_grow_are_refused(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("images: &a {size: *a}\n")
@@ -173,7 +221,9 @@ def test_names_that_are_not_utf8_work(tmp_path: Path) -> None:
         (OSError(errno.ENOSPC, "x", "F"), "F: the disk is full"),
         (OSError(errno.EROFS, "x", "F"), "F: the disk is read-only"),
         (OSError(errno.ELOOP, "x", "F"), "F: a link leads to itself"),
+        (RuntimeError("Symlink loop from '/a'"), "a link leads to itself (Symlink loop from '/a')"),
         (MemoryError(), "there is not enough memory"),
+        (EOFError("unexpected EOF"), "decodes images was killed"),
         (RuntimeError("DataLoader worker (pid 3) is killed by signal: Killed."), "decodes images was killed"),
     ],
 )

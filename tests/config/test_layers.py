@@ -199,6 +199,7 @@ def test_impossible_settings_of_pretraining_are_refused(settings: dict[str, Any]
         (LinearConfig, {"stages": [5]}, "stages: some of 1, 2, 3, 4, each once, not [5]"),
         (LinearConfig, {"epochs": 0}, "epochs: at least 1, not 0"),
         (SupervisedConfig, {"fraction": 0}, "fraction: above 0 and at most 1, not 0"),
+        (SupervisedConfig, {"fraction": float("nan")}, "fraction: above 0 and at most 1, not nan"),
         (SupervisedConfig, {"holdout": 1}, "holdout: at least 0 and below 1, not 1"),
         (FinetuneConfig, {"head_lr_per_256": 0}, "head_lr_per_256: above 0, not 0"),
         (MineConfig, {"rounds": 0}, "rounds: at least 1, not 0"),

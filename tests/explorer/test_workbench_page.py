@@ -140,6 +140,52 @@ def test_labels_show_on_the_map_are_not_overwritten_silently_and_can_be_undone(s
     assert unexpected(visit) == []
 
 
+def test_keys_in_quick_succession_label_one_image_each(served: Explorer, visit: Visit) -> None:
+    """Also where the server is slow: a key once gave the image before another label, because nothing had moved yet."""
+    page = visit.page
+    for word in ("one", "two"):
+        type_label(page, word)
+    wait_for_labels(page, 2)
+    slow_down(page, "label", 400)
+    queue = page.evaluate("csmlPage.model.list")
+    for key in "1212":
+        page.keyboard.press(key)
+    wait_for_labels(page, 6)
+    names = served._workbench.names
+    assert [served.labels[names[id]] for id in queue[:6]] == ["one", "two", "one", "two", "one", "two"]
+    assert focused(page) == queue[6] and unexpected(visit) == []
+
+
+def slow_down(page: Any, what: str, milliseconds: int) -> None:
+    """Answers of the server to what is asked for reach the page late; `late` counts those that have."""
+    page.evaluate(
+        """([what, milliseconds]) => {
+            const ask = window.fetch;
+            window.late = 0;
+            window.fetch = async (path, how) => {
+                const answer = await ask(path, how);
+                if (!path.endsWith(`/${what}`)) return answer;
+                await new Promise((go) => setTimeout(go, milliseconds));
+                window.late += 1;
+                return answer;
+            };
+        }""",
+        [what, milliseconds],
+    )
+
+
+def test_a_label_has_the_same_colour_whatever_was_looked_at_before(visit: Visit) -> None:
+    page = visit.page
+    assert page.input_value("#by") == "cluster"
+    type_label(page, "ring")
+    wait_for_labels(page, 1)
+    colour = "() => getComputedStyle(document.querySelector('#words .glyph')).color"
+    before = page.evaluate(colour)
+    page.reload()
+    page.wait_for_selector("body[data-drawn=yes]")
+    assert page.evaluate(colour) == before
+
+
 def test_two_tabs_see_each_other_s_labels(served: Explorer, visit: Visit) -> None:
     second = visit.page.context.browser.new_page()
     second.goto(served.address)
@@ -224,7 +270,9 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
 def test_a_banner_says_that_the_server_is_gone(flat: Path, visit: Visit) -> None:
     explorer = csml.explore(flat / SCRIPT, port=0, browser=False)
     go_to(visit, explorer)
+    explorer._workbench.label({0: "kept"}, "ask")
     explorer.stop()
+    assert (flat / SCRIPT / "explore/labels.csv").read_text().splitlines()[1:] == ["00-arrow.png,kept"]
     visit.page.keyboard.type("lost")
     visit.page.keyboard.press("Enter")
     visit.page.wait_for_selector("#gone:not([hidden])")
@@ -257,16 +305,7 @@ def test_an_answer_that_comes_late_does_not_replace_another_list(visit: Visit) -
     page = visit.page
     until(page, "() => csmlPage.model.list.length === 12")
     queue = page.evaluate("csmlPage.model.list")
-    page.evaluate(
-        """() => {
-            const ask = window.fetch;
-            window.fetch = async (path, how) => {
-                const answer = await ask(path, how);
-                if (path.includes("similar")) { await new Promise((go) => setTimeout(go, 600)); window.late = true; }
-                return answer;
-            };
-        }"""
-    )
+    slow_down(page, "similar", 600)
     page.click("#more-like")
     page.click("#tab-queue")
     until(page, "() => window.late")

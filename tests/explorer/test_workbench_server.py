@@ -4,10 +4,12 @@ import csv
 import http.client
 import io
 import json
+import os
 import shutil
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,13 @@ from PIL import Image
 import csml as library
 from conftest import csml
 from csml.data.decode import Picture
+from csml.errors import CsmlError
 from csml.explorer.explore import Explorer
 from csml.explorer.opening import open_workbench
+from csml.explorer.training import Training
 from csml.explorer.workbench import Workbench
 from csml.reporting.runs import read_runs
+from csml.runs.locks import only_writer, require_unused
 from runs_to_show import NASTY, make_runs
 
 
@@ -200,7 +205,7 @@ def test_answers_cannot_be_framed_or_guessed_at_and_no_script_comes_from_elsewhe
         b'{"ids": [1], "label": "a\\u2028b"}', b'{"ids": [1e999], "label": "x"}', b'{"ids": [1], "label": "\\ud800"}',
         b'{"ids": [true], "label": "x"}', b'{"ids": [1], "label": 3}', b'{"labels": {"60": "x"}}',
         b'{"labels": {"x": "x"}}', b'{"labels": {}}', b'{"ids": [1], "label": "x", "existing": "all"}',
-        b'{"ids": [1], "label": "' + b"x" * 201 + b'"}', b"[" * 100_000,
+        b'{"ids": [1], "label": "' + b"x" * 201 + b'"}', b"[" * 200_000,
     ],
 )  # fmt: skip
 def test_labels_that_mean_nothing_are_refused(served: Server, body: bytes) -> None:
@@ -289,6 +294,25 @@ def test_lists_of_what_may_not_belong(served: Server) -> None:
     assert torch.from_numpy(density.copy()) == pytest.approx(nearest, abs=1e-3)
     for _ in range(2):
         served.post("/api/undo", {})
+
+
+def test_two_pages_of_a_run_never_tune_in_the_same_folder(served: Server) -> None:
+    """Each once deleted what the other was making; what a dead worker left is deleted when it is old."""
+    first, second = (Training(served.bench, served.bench.view.opened, 0)._next_tuned() for _ in range(2))
+    assert first.root != second.root and first.root.exists() and second.root.exists()
+    for run in (first, second):
+        os.utime(run.root, (0, 0))
+    with ThreadPoolExecutor() as pool, only_writer(first.root):  # a worker that lives; another thread asks
+        os.utime(first.root, (0, 0))
+        third = pool.submit(Training(served.bench, served.bench.view.opened, 0)._next_tuned).result()
+        assert first.root.exists() and not second.root.exists() and third.root != first.root
+    for run in (first, third):
+        shutil.rmtree(run.root)
+
+
+def test_a_run_on_a_page_is_not_overwritten(served: Server) -> None:
+    with pytest.raises(CsmlError, match="is being used by another csml"):
+        require_unused(served.bench.run.root)
 
 
 def test_training_needs_two_classes(served: Server) -> None:

@@ -2,22 +2,26 @@
 
 import ast
 import json
+import logging
 import pickle
+import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from csml.config import DetectConfig, FinetuneConfig, MineConfig, PretrainConfig, SupervisedConfig
 from csml.errors import CsmlError
+from csml.files import atomic_write, save_array
 from csml.runs import metrics
 from csml.runs.checkpoint import save_checkpoint
 from csml.runs.directory import RESULTS, RunDirectory, directory_of
 from csml.runs.facts import read_facts, read_result, verb_of, write_facts
 from csml.runs.interruption import Interrupted
 from csml.runs.metrics import JsonLines, read_metrics
-from csml.runs.opening import open_run
+from csml.runs.opening import log_to, new_run, open_run
 from csml.runs.settings import first_difference, write_config
 
 
@@ -122,6 +126,34 @@ def test_damaged_lines_of_metrics_are_passed_over_and_stay(tmp_path: Path, damag
     JsonLines(run.metrics, 3).write({"epoch": 4})
     assert [record["epoch"] for record in read_metrics(run.metrics)] == [1, 2, 3, 4]
     assert damage in run.metrics.read_bytes()
+
+
+def test_a_run_killed_while_it_wrote_its_settings_can_be_started_again(tmp_path: Path) -> None:
+    """The half of config.yaml once made the folder neither free nor a run."""
+    with pytest.raises(KeyboardInterrupt), atomic_write(tmp_path / "run" / "config.yaml") as temporary:
+        shutil.copyfile(__file__, temporary.with_name(temporary.name.replace("part-", "part-0")))
+        raise KeyboardInterrupt
+    assert len(list((tmp_path / "run").iterdir())) == 1
+    run = new_run(str(tmp_path / "run"), "name", overwrite=False)
+    write_config(run, PretrainConfig())
+    with pytest.raises(CsmlError, match="exists; choose another"):
+        new_run(str(tmp_path / "run"), "name", overwrite=False)
+
+
+def test_a_log_on_a_full_disk_costs_lines_and_shows_nobody_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    handler = log_to(Path("/dev/full"))
+    try:
+        logging.getLogger("csml").warning("a line")
+    finally:
+        logging.getLogger("csml").removeHandler(handler)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_fold_that_is_done_is_something_to_resume(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    assert not run.has_checkpoint()
+    save_array(run.fold("all", 1).scores, np.zeros((2, 2)))
+    assert run.has_checkpoint()
 
 
 def test_an_interruption_says_where_and_how_to_continue() -> None:

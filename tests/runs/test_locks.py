@@ -16,7 +16,7 @@ import pytest
 from csml.distributed.world import ALONE
 from csml.errors import CsmlError
 from csml.runs import locks
-from csml.runs.locks import Holder, only_writer, require_unused, unclaimed
+from csml.runs.locks import Holder, in_use, only_writer, require_unused, unclaimed
 
 HOLDER = """
 import sys, time
@@ -122,6 +122,49 @@ def test_inner_directories_are_covered_but_not_for_other_threads(tmp_path: Path)
 def test_a_run_in_which_another_process_writes_is_not_deleted(tmp_path: Path, writer: "subprocess.Popen[str]") -> None:
     with pytest.raises(CsmlError, match="being written"):
         require_unused(tmp_path.parent)
+
+
+USER = WRITER.replace("only_writer", "in_use")
+
+
+def test_a_run_in_use_can_be_used_and_trained_but_not_overwritten(tmp_path: Path) -> None:
+    user = subprocess.Popen([sys.executable, "-c", USER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert user.stdout is not None and user.stdout.readline() == "mine\n"
+    try:
+        with only_writer(tmp_path), in_use(tmp_path):
+            pass
+        with pytest.raises(CsmlError, match="is being used by another csml"):
+            require_unused(tmp_path)
+    finally:
+        user.kill()
+        user.wait()
+    require_unused(tmp_path)  # a killed process uses nothing, and what it left is removed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_who_uses_a_run_leaves_no_file(tmp_path: Path) -> None:
+    with in_use(tmp_path):
+        with in_use(tmp_path):
+            pass
+        with pytest.raises(CsmlError, match="is being used"):  # the inner end must not have released it
+            require_unused(tmp_path)
+        other = subprocess.Popen([sys.executable, "-c", USER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None and other.stdout.readline() == "mine\n"
+    assert (tmp_path / ".used").exists()  # the other's
+    other.kill()
+    other.wait()
+    with in_use(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_cannot_be_written_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "open", refused)
+    with in_use(tmp_path), in_use(tmp_path / "missing"):
+        pass
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """What may happen to a run and its files: it ends in one line or carries on, and the last good checkpoint loads."""
 
 import json
+import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -12,9 +14,11 @@ import pytest
 import torch
 
 from conftest import SMALL_RUN, assert_same, csml, noise_photos
+from csml.api import processes
 from csml.errors import CsmlError
 from csml.runs.checkpoint import load_checkpoint, load_newest, save_checkpoint
 from csml.runs.metrics import read_metrics
+from soak.moments import children_of
 from started import Started
 
 OFTEN = ["--checkpoint.every_steps", "2", "--checkpoint.keep", "3"]
@@ -70,6 +74,73 @@ def test_a_failed_save_keeps_what_is_there(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=120)
     assert "cannot be written" in done.stderr and "the ones before it are kept" in done.stderr
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_full_disk_is_named_and_only_checkpoints_that_exist_are_promised(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:  # as torch says it
+        raise RuntimeError("[enforce fail at inline_container.cc:815] . PytorchStreamWriter failed writing file data/0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(CsmlError, match=r"cannot be written \(the disk is full\); the ones before it are kept"):
+        save_checkpoint(folder, {}, 0, 4, keep=3)
+    with pytest.raises(CsmlError, match=r"cannot be written \(the disk is full\); there is none before it"):
+        save_checkpoint(tmp_path / "new", {}, 0, 1, keep=3)
+
+
+def test_a_data_worker_that_dies_while_a_checkpoint_is_written_is_not_blamed_on_the_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:  # torch raises it wherever the main thread is
+        raise RuntimeError("DataLoader worker (pid 3) is killed by signal: Killed.")
+
+    monkeypatch.setattr(torch, "save", killed)
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        save_checkpoint(folder, {}, 0, 4, keep=3)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGTERM, "killed by SIGTERM)"), (signal.SIGKILL, "SIGKILL, perhaps for want of memory")],
+)
+def test_only_a_sigkill_is_taken_for_want_of_memory(number: signal.Signals, said: str) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process.send_signal(number)
+    process.wait()
+    assert said in processes._died(0, [process])
+
+
+def test_a_killed_data_worker_is_told_and_the_run_goes_on_when_resumed(tmp_path: Path) -> None:
+    photos, out = tmp_path / "photos", tmp_path / "run"
+    noise_photos(photos, 300)
+    words = ["--data", str(photos), "--images.workers", "1", "--checkpoint.every_steps", "1", "--epochs", "30"]
+    process = Started("pretrain", *SMALL_RUN, *words, "--out", str(out))
+    process.wait_for(out / "checkpoints" / "epoch-0000-step-000002.pt")
+    while not (workers := children_of(int(process.pid or 0))):  # between two epochs there is none
+        assert process.returncode is None, process.printed
+    os.kill(workers[0], signal.SIGKILL)
+    error = process.wait()
+    assert process.returncode == 2 and "Traceback" not in error, error
+    assert "a process that decodes images was killed" in error.strip().splitlines()[-1]
+    assert load_newest(out / "checkpoints") is not None
+
+
+def test_a_run_on_a_disk_that_is_read_only_is_one_line(small_run: Path) -> None:
+    code = (
+        "import contextlib, sys; from csml.cli import main\n"
+        "for words in (['knn', sys.argv[1]], ['pretrain', '--resume', sys.argv[1]]):\n"
+        "    with contextlib.suppress(SystemExit): main(words)"
+    )
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
+    inside = ["unshare", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount")
+    command = [*inside, "sh", "-c", mount, "sh", str(small_run), sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("csml: error: ")]
+    assert len(errors) == 2 and "Traceback" not in done.stderr, done.stderr
+    assert all("read-only" in line.lower() for line in errors), errors
 
 
 def test_a_run_on_a_full_disk_ends_in_one_line_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Linear evaluation: learns, and moves nothing but its classifier."""
 
 import copy
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,6 @@ def test_it_resumes_exactly(tmp_path: Path, augment: bool, monkeypatch: pytest.M
     ours, theirs = (read_metrics(trained.run.metrics) for trained in (whole, again))
     for one, two in zip(ours, theirs, strict=True):
         assert {k: v for k, v in one.items() if k not in TIMES} == {k: v for k, v in two.items() if k not in TIMES}
-    assert not again.run.checkpoints.exists()  # a finished evaluation leaves nothing to continue
 
 
 def test_it_refuses_to_resume_what_belongs_to_other_settings_or_is_not_there(tmp_path: Path) -> None:
@@ -115,4 +115,24 @@ def test_the_command_writes_its_result_into_the_run(small_run: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads((small_run / "linear.json").read_text())
     assert set(result["stages"]) == {"3", "4"}
+    assert not (small_run / "linear" / "checkpoints").exists()  # a finished evaluation leaves nothing to continue
     assert f"stage 4  top-1 {result['stages']['4']['top1']:.1%}" in done.stdout
+
+
+def test_checkpoints_stay_until_the_result_is_written(
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill or a full disk between the last epoch and linear.json once cost the whole probe."""
+    output = tmp_path / "linear.json"
+    words = ["linear", str(small_run), "--augment", "false", "--epochs", "3", "--output", str(output)]
+    with monkeypatch.context() as patched:
+        patched.setattr("csml.api.judging.write_result", full_disk)
+        assert "the disk is full" in csml(*words).stderr
+    assert not output.exists()
+    done = csml(*words, "--resume")
+    assert done.returncode == 0 and "resumed from" in done.stderr, done.stderr
+    assert output.exists() and not (tmp_path / "linear" / "checkpoints").exists()
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

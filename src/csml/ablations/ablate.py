@@ -19,7 +19,8 @@ from csml.config import AblateConfig, PretrainConfig, as_settings, sources_title
 from csml.console import show_log
 from csml.distributed.launch import join_world
 from csml.distributed.world import World
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
+from csml.files import leads_somewhere
 from csml.runs.interruption import Interrupted, StopSignals
 from csml.runs.locks import unclaimed
 
@@ -58,6 +59,10 @@ def ablate(file: PathLike, *, config: PathLike | None = None, **settings: Any) -
     if made.tune:
         ablation = replace(ablation, variations=tuple(_tuned(variation) for variation in ablation.variations))
     plan = Plan.of(ablation, made)
+    try:
+        leads_somewhere(plan.folder)
+    except OSError as error:
+        raise CsmlError(f"out: cannot make {plan.folder} ({disk_problem(error)})") from error
     defaults = as_settings(AblateConfig())
     changed = {key: value for key, value in as_settings(made).items() if value != defaults[key]}
     command = shlex.join(["csml", "ablate", str(file), *as_words(changed)])
@@ -141,7 +146,7 @@ def run_ablation(ablation: Ablation, plan: Plan, config: AblateConfig, command: 
                 break
         if number := caught():
             raise Interrupted(number, f"{ablation.title}, {len(outcomes)} of {len(runs)} runs", folder, "ablate")
-    return _result(ablation, plan, outcomes, failed, set())
+    return _result(ablation, plan, outcomes, failed, set(failed))
 
 
 def _result(

@@ -28,6 +28,7 @@ from csml.evaluation.image_quality import Quality, image_quality
 from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
 from csml.runs.directory import RunDirectory
 from csml.sheets.contact import titled_sheet
+from csml.sheets.saving import save_sheet, sheet_file
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
@@ -117,13 +118,14 @@ def check(source: "Run | PathLike", *, data: Any = None, config: PathLike | None
     wrong = [kind for kind in made.fail_on if kind not in PROBLEMS]
     if wrong:
         raise CsmlError(f"fail_on: {wrong[0]} is none of {', '.join(PROBLEMS)}")
+    sheet = sheet_file(made.sheet) if made.sheet is not None else None
     parts = list(_parts(made, in_memory))
     problems = sorted(_problems(parts, made), key=lambda one: PROBLEMS.index(one.kind))
     result = Checked(problems, sum(len(part.images) for part in parts), made.fail_on)
     if made.output is not None:
         _write(Path(made.output).expanduser(), problems)
-    if made.sheet is not None:
-        _draw(Path(made.sheet).expanduser(), result, parts)
+    if sheet is not None:
+        _draw(sheet, result, parts)
     return result
 
 
@@ -239,5 +241,5 @@ def _draw(path: Path, checked: Checked, parts: list[_Part]) -> None:
     if not rows:
         log.info("sheet: nothing to show")
         return
-    titled_sheet(rows).save(path)
+    save_sheet(titled_sheet(rows), path)
     log.info("pictures in %s", path)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import PathLike, Run, path_of, using
 from csml.api.settings import given, plain_config
 from csml.config import BackboneConfig, ExportConfig, PackConfig
 from csml.console import show_log
@@ -67,10 +67,11 @@ def export(
     if path.exists() and not made.overwrite:
         raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
     path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(net, Detector):
-        how = detector_to_onnx(net, facts, path)
-    else:
-        how = write_export(net, network, facts, format, path)
+    with using(str(source)):
+        if isinstance(net, Detector):
+            how = detector_to_onnx(net, facts, path)
+        else:
+            how = write_export(net, network, facts, format, path)
     log.info("written to %s; to load it:", path)
     return Exported(path, how)
 

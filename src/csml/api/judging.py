@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 
 from csml.api.data import data_setting, labeled_splits
 from csml.api.processes import in_processes
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import PathLike, Run, path_of, using
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
 from csml.config import PIXELS, KnnConfig, LinearConfig, as_settings, flatten, preset_settings
@@ -23,6 +23,7 @@ from csml.evaluation.knn import judge_knn
 from csml.evaluation.verdict import shortfall
 from csml.files import read_json, write_json
 from csml.models.backbones import Backbone
+from csml.runs.checkpoint import remove_checkpoints
 from csml.runs.directory import RunDirectory, probe_directory, result_file
 from csml.runs.locks import only_writers
 from csml.runs.settings import OF_THE_MACHINE, first_difference
@@ -88,7 +89,8 @@ def run_knn(weights: str, config: KnnConfig, in_memory: Any = None) -> KnnResult
     world = join_world(config.hardware)
     backbone = load_backbone(weights, config.images.channels)  # a wrong name is told before data is opened
     train, val = labeled_splits(world, config.data, config.images, in_memory)
-    result = judge_weights(weights, backbone, train, val, config, device_for(train, config))
+    with using(weights):
+        result = judge_weights(weights, backbone, train, val, config, device_for(train, config))
     warn_below(weights, result)
     return result
 
@@ -193,7 +195,7 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     path = result_path(weights, config.output, "linear")
     fabric = device_for(train, config)
-    with only_writers(world, probe_directory(path).root):
+    with using(weights), only_writers(world, probe_directory(path).root):
         probe = LinearProbe(config, backbone, train, val, probe_directory(path), fabric)
         result = fit_probe(probe, resume)
         if world.is_rank_zero:
@@ -206,6 +208,8 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
             _warn(weights, "linear top-1", result["stages"][last]["top1"], top1)
             if world.is_rank_zero:
                 write_result(path, weights, config, result)
+        if world.is_rank_zero:
+            remove_checkpoints(probe.run.checkpoints)
     log.info("written to %s", path)
     stages = {int(stage): scores for stage, scores in result["stages"].items()}
     beside = result.get("baselines", {}).get("top1", {})
@@ -241,6 +245,8 @@ def _top1(
 ) -> dict[str, float]:
     """Stage → top-1 of a baseline."""
     stages = fit_probe(LinearProbe(config, backbone, found.train, found.val, run, fabric))["stages"]
+    if world_of(fabric).is_rank_zero:
+        remove_checkpoints(run.checkpoints)
     return {stage: scores["top1"] for stage, scores in stages.items()}
 
 

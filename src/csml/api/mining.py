@@ -26,7 +26,7 @@ from csml.distributed.launch import join_world
 from csml.distributed.world import World
 from csml.errors import CsmlError
 from csml.evaluation.predictions import predict
-from csml.files import read_json, write_json
+from csml.files import atomic_write, read_json, write_json
 from csml.models.classifier import Classifier
 from csml.progress import watched
 from csml.runs.directory import RunDirectory, directory_of
@@ -112,10 +112,11 @@ def _round(world: World, config: MineConfig, start: Path, labeled: LabeledData) 
 
 def _copy_result(last: RunDirectory, run: RunDirectory) -> None:
     """The result of the last round, so that the whole can be used as any other run."""
-    for file in ("classifier", "best_classifier", "backbone"):
-        if getattr(last, file).exists():
-            shutil.copyfile(getattr(last, file), getattr(run, file))
-    shutil.copyfile(last.result("mine"), run.result("mine"))
+    weights = [(last.classifier, run.classifier), (last.best_classifier, run.best_classifier)]
+    for source, target in (*weights, (last.backbone, run.backbone), (last.result("mine"), run.result("mine"))):
+        if source.exists():
+            with atomic_write(target) as temporary:
+                shutil.copyfile(source, temporary)
 
 
 def _pseudo_labels(classifier: Classifier, labeled: LabeledData, config: MineConfig) -> tuple[Images, dict[str, Any]]:

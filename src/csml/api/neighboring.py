@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from csml.api.data import data_setting
 from csml.api.images import open_all_images
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import PathLike, Run, path_of, using
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
 from csml.config import NAMED, NeighborsOfConfig, names_weights
@@ -21,6 +21,7 @@ from csml.evaluation.index import open_index
 from csml.files import cache_dir, cache_key
 from csml.runs.directory import RunDirectory, directory_of
 from csml.sheets.contact import sheet as draw_sheet
+from csml.sheets.saving import save_sheet, sheet_file
 from csml.weights import load_backbone
 
 
@@ -61,19 +62,21 @@ def neighbors(
     if missing:
         raise CsmlError(f"{missing[0]} is not there; give image files")
     require_alone("neighbors", made.hardware)
+    sheet = sheet_file(made.sheet) if made.sheet else None
     asked, root = ListedImages(paths, reading_of(made.images)), Path(str(path_of(weights))).expanduser()
     images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
     fabric = device_for(images, made)
     backbone = backbone.to(fabric.device)
     folder = Path(made.index).expanduser() if made.index else _own_index(str(root), made.data)
-    index = open_index(folder, backbone, images, made.images, fabric)
+    with using(str(root)):
+        index = open_index(folder, backbone, images, made.images, fabric)
     found = extract_features(backbone, asked, made.images, fabric)
     if not found.good.all():
         raise CsmlError(f"{asked.name(int((~found.good).nonzero()[0]))} cannot be read")
     ids, similarities = index.search(found.by_stage[4], min(made.k, len(images)))
-    if made.sheet:
+    if sheet is not None:
         rows = [[asked.read(query), *(images.read(id) for id in row)] for query, row in enumerate(ids.tolist())]
-        draw_sheet(rows).save(Path(made.sheet).expanduser())
+        save_sheet(draw_sheet(rows), sheet)
     return {
         asked.name(query): [Neighbor(images.name(id), value) for id, value in zip(row, values, strict=True)]
         for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))

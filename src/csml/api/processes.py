@@ -43,7 +43,7 @@ def in_processes(function: Callable[..., T], hardware: HardwareConfig, *argument
     with tempfile.TemporaryDirectory(prefix="csml-") as folder:
         call = Path(folder) / "call.pickle"
         try:
-            call.write_bytes(pickle.dumps((function, arguments, log_is_shown())))
+            call.write_bytes(pickle.dumps((function, arguments, log_is_shown(), sys.argv)))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise CsmlError(
                 f"hardware.devices: the data cannot be sent to worker processes ({error}); give a folder, or devices 1"
@@ -123,7 +123,9 @@ def _killed(workers: "list[subprocess.Popen[bytes]]", answers: list[Any]) -> str
 
 def _died(rank: int, workers: "list[subprocess.Popen[bytes]]") -> str:
     code = workers[rank].returncode
-    how = f"killed by {signal.Signals(-code).name}, perhaps for want of memory" if code < 0 else f"exit code {code}"
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if code == -signal.SIGKILL:
+        how += ", perhaps for want of memory"
     return f"worker process {rank} of {len(workers)} died ({how})"
 
 

@@ -1,6 +1,7 @@
 """`Run`: a run directory as an object, with the verbs that use it."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,12 @@ from csml.config import (
     RunConfig,
     SupervisedConfig,
     configure,
+    names_weights,
 )
 from csml.errors import CsmlError
+from csml.runs.directory import directory_of
 from csml.runs.facts import read_results, verb_of
+from csml.runs.locks import in_use
 from csml.runs.metrics import read_metrics
 from csml.runs.opening import open_run
 from csml.runs.settings import read_settings
@@ -141,6 +145,12 @@ def path_of(run: "Run | PathLike | None") -> str | None:
     if run is None:
         return None
     return str(run.path if isinstance(run, Run) else run)
+
+
+def using(weights: str) -> AbstractContextManager[None]:
+    """Keep the run of these weights, if they have one, from being overwritten meanwhile."""
+    run = None if names_weights(weights) else directory_of(weights)
+    return in_use(run.root) if run is not None and run.config.exists() else nullcontext()
 
 
 def required_weights(weights: str | None, verb: str, otherwise: str = "") -> str:

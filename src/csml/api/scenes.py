@@ -65,8 +65,10 @@ def scenes(data: PathLike, *, config: PathLike | None = None, **settings: Any) -
     from csml.data.scenes.coco_file import write_coco
     from csml.data.scenes.open import open_scenes
     from csml.sheets.detections import scene_sheet
+    from csml.sheets.saving import save_sheet, sheet_file
 
     made = scenes_config(config=config, **settings)
+    sheet = sheet_file(made.sheet) if made.sheet else None
     opened = open_scenes(str(data), made.scenes, made.format, made.train, made.test, made.split)
     for line in opened.notes:
         log.info(line)
@@ -75,12 +77,10 @@ def scenes(data: PathLike, *, config: PathLike | None = None, **settings: Any) -
     opened.repairs.log()
     parts = {"train": opened.train, "test": opened.test}
     written = []
-    if made.sheet:
+    if sheet is not None:
         ids = np.linspace(0, len(opened.train) - 1, min(len(opened.train), _ON_SHEET)).astype(int).tolist()
-        path = Path(made.sheet).expanduser()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scene_sheet(opened.train, ids).save(path)
-        written.append(str(path))
+        save_sheet(scene_sheet(opened.train, ids), sheet)
+        written.append(str(sheet))
     if made.coco:
         folder = Path(made.coco).expanduser()
         if folder.exists() and any(folder.iterdir()):

@@ -15,10 +15,10 @@ from csml.distributed.launch import require_alone
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
 from csml.extras import MissingExtra
-from csml.files import read_json, write_json
+from csml.files import atomic_write, read_json, write_json
 from csml.models.detectors import Detector
 from csml.runs.directory import RunDirectory
-from csml.runs.opening import new_run
+from csml.runs.opening import new_run, require_free
 from csml.weights import load_detector
 
 if TYPE_CHECKING:  # it needs the extra [detect]
@@ -58,6 +58,7 @@ def score(
     require_alone("score", made.hardware)
     if made.data is None:
         raise CsmlError("data: give the annotated images to score on: csml score RUN --data FOLDER")
+    require_free(made.out)
     detector, facts = load_detector(str(path_of(weights)))
     scenes, format, repairs = open_annotated(made.data, facts["classes"], made.format, made.test)
     repairs.log()
@@ -93,13 +94,15 @@ def write_test(test: "DetectionTest", detector: Detector, run: RunDirectory, fac
     classes = dict(zip(scenes.classes, scenes.category_ids, strict=True))
     known = {**facts, "format": test.format, "images": len(tested.seen), "category_ids": classes}
     write_json(run.result("detect"), {**known, **tested.scores, **errors})
-    detection_sheet(scenes, tested.shown, threshold["score"], why="best F1").save(run.detection_sheet)
+    sheets = [(tested.shown, run.detection_sheet)]
     ids = {scenes.images.name(id): id for id in range(len(scenes))}
     for which, file in (("worst", run.worst_detections), ("best", run.best_detections)):
         named = [ids[row["image"]] for row in errors[which]]
         if named:
-            extremes = [(id, from_results(scenes, id, tested.results)) for id in named]
-            detection_sheet(scenes, extremes, threshold["score"], why="best F1").save(file)
+            sheets.append(([(id, from_results(scenes, id, tested.results)) for id in named], file))
+    for shown, file in sheets:
+        with atomic_write(file) as path:
+            detection_sheet(scenes, shown, threshold["score"], why="best F1").save(path)
     try:
         draw_figures(errors, run.detection_figures)
     except MissingExtra as problem:

@@ -70,9 +70,8 @@ def start(
         in_memory: images, where they were passed instead of a path.
     """
     options = Options(overwrite, path_of(resume))
-    if config.out is not None and resume is None and not is_launched():
-        with contextlib.suppress(OSError):  # whoever makes the directory tells it
-            require_free(config.out, overwrite)  # before workers start and images are opened
+    if options.resume is None and not is_launched():  # a launcher may have restarted a run that exists
+        require_free(config.out, overwrite)
     return Run(in_processes(function, config.hardware, config, options, in_memory), data=in_memory)
 
 
@@ -112,7 +111,7 @@ def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
     except CsmlError as error:
         handler.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, str(error), (), None))
         raise
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, EOFError) as error:
         if (text := told(error)) is not None:
             raise CsmlError(f"{text} (in {run.root})") from error
         if (text := who_failed(error)) is None:

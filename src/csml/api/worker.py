@@ -17,7 +17,8 @@ from csml.runs.interruption import Interrupted
 
 def main() -> int:
     call, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    function, arguments, shows_log = pickle.loads(call.read_bytes())
+    # The words of the command that started the workers: run.json, locks and crash reports tell them.
+    function, arguments, shows_log, sys.argv = pickle.loads(call.read_bytes())
     try:
         with show_log(always=shows_log):
             value = function(*arguments)

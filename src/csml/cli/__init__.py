@@ -32,6 +32,8 @@ Something is wrong:   csml doctor
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
     words = sys.argv[1:] if arguments is None else arguments
+    # torch reads it when it is imported. Else it prints a stack of C++ when another process of the run has died.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     sys.exit(_dispatch(words))
 
 

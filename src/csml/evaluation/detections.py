@@ -71,8 +71,10 @@ def to_found(detector: Detector, detection: Detection, resized: tuple[int, int],
     """Rescale a detection to the original image; masks are pasted a few at a time and kept compressed."""
     chunks: list[Detection] = []
     codes: list[Rle] = []
-    for start in range(0, max(1, len(detection["scores"])), _PASTED_AT_ONCE):
-        chunk = {key: value[start : start + _PASTED_AT_ONCE] for key, value in detection.items()}
+    count = max(1, len(detection["scores"]))
+    at_once = _PASTED_AT_ONCE if "masks" in detection else count
+    for start in range(0, count, at_once):
+        chunk = {key: value[start : start + at_once] for key, value in detection.items()}
         chunks.append({key: value.cpu() for key, value in detector.rescale(chunk, resized, size).items()})
         masks = chunks[-1].pop("masks", None)
         codes += [] if masks is None or not len(masks) else encode_masks((masks[:, 0] > 0.5).numpy())

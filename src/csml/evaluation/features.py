@@ -19,6 +19,9 @@ from csml.models.backbones import Backbone, FeatureNet, feature_channels, in_eva
 from csml.pixels import Normalization, normalize
 from csml.progress import watched
 
+_ROWS = 8192
+"""Rows that are looked at together."""
+
 
 class Features(NamedTuple):
     """Features of N consecutive images, in the order of their ids: all images, or one process's share."""
@@ -143,3 +146,11 @@ def _feature_batches(
 def prepare(crops: Tensor, device: torch.device, by: Normalization) -> Tensor:
     """uint8 crops `(B, 3, S, S)` → normalised float32 on the device."""
     return normalize(crops.to(device, non_blocking=True).float().div_(255), by)
+
+
+def readable_rows(features: Tensor) -> Tensor:
+    """Which images the network could see, bool `(N,)`: a row of zeros stands for one that could not be read.
+
+    Some rows at a time, because features of a million images are mapped from the disk, not held in memory.
+    """
+    return torch.cat([rows.any(1) for rows in features.split(_ROWS)])

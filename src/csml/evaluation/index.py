@@ -57,7 +57,8 @@ def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesC
         _make(file, backbone, images, config, fabric)
         log.info("index of %d images saved in %s", len(images), folder)
         features = _read(file, len(images))
-        assert features is not None
+        if features is None:
+            raise CsmlError(f"{file} has vanished: another csml made an index of other weights there; try again")
     return SearchIndex(features)
 
 

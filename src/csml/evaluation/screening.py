@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from csml.evaluation.calibration import fit_temperature
+from csml.evaluation.features import readable_rows
 from csml.evaluation.ridge import leave_one_out
 from csml.search.nearest_neighbors import top_k
 
@@ -34,7 +35,7 @@ def near_duplicates(features: Tensor, similarity: float = SIMILARITY) -> list[li
     Returns:
         Ids of each group, ascending; the largest group first.
     """
-    ids = features.abs().amax(dim=1).nonzero()[:, 0]
+    ids = readable_rows(features).nonzero()[:, 0]
     group = np.arange(len(features))
     while len(ids) > 1:
         found, cosines = top_k(features[ids], min(_NEIGHBORS, len(ids) - 1), _RECALL)
@@ -68,7 +69,7 @@ def _join(group: np.ndarray, one: np.ndarray, other: np.ndarray) -> None:
 def outliers(features: Tensor, k: int = 5) -> Tensor:
     """How far each image is from its k nearest: one less the mean cosine, `(N,)`; NaN where the image is unreadable."""
     scores = torch.full((len(features),), torch.nan)
-    ids = features.abs().amax(dim=1).nonzero()[:, 0]
+    ids = readable_rows(features).nonzero()[:, 0]
     if len(ids) > 1:
         _, cosines = top_k(features[ids], min(k, len(ids) - 1), _RECALL)
         scores[ids] = 1 - cosines.mean(dim=1)
@@ -110,7 +111,7 @@ def likely_wrong_labels(features: Tensor, labels: Tensor, least: float = 0.5) ->
         labels: `(N,)` int64, −1 where unlabelled.
         least: confidence from which a label is doubted.
     """
-    ids = ((labels >= 0) & (features.abs().amax(dim=1) > 0)).nonzero()[:, 0]
+    ids = ((labels >= 0) & readable_rows(features)).nonzero()[:, 0]
     present, given = labels[ids].unique(return_inverse=True)
     if len(present) < 2 or int(given.bincount().max()) < 2:
         return WrongLabels(ids[:0], ids[:0], torch.zeros(0))

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csml.evaluation.features import readable_rows
 from csml.evaluation.few_labels import USUAL_PENALTY, fit_frozen
 from csml.search.nearest_neighbors import SMALL, nearest
 
@@ -63,7 +64,7 @@ def select_next(
     if by not in get_args(By):
         raise ValueError(f"by = {by!r}: one of {', '.join(get_args(By))}")
     labels = labels.to(features.device)
-    readable = features.abs().amax(dim=1) > 0  # (N,)
+    readable = readable_rows(features)  # (N,)
     free = (readable & (labels < 0)).nonzero()[:, 0]
     n = min(n, len(free))
     if n <= 0:

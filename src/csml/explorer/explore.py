@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import webbrowser
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from csml.errors import CsmlError
 from csml.extras import extra
 from csml.reporting.runs import read_runs
 from csml.runs.interruption import StopSignals
+from csml.runs.locks import in_use
 
 if TYPE_CHECKING:
     from csml.explorer.training import Training
@@ -38,12 +40,19 @@ class Explorer:
         workbench: what the page shows.
         training: what it may have under way.
         token: the secret in the address.
+        used: closed when the page stops; it keeps the run from being overwritten.
     """
 
     def __init__(
-        self, server: Any, listener: socket.socket, workbench: "Workbench", training: "Training", token: str
+        self,
+        server: Any,
+        listener: socket.socket,
+        workbench: "Workbench",
+        training: "Training",
+        token: str,
+        used: ExitStack,
     ) -> None:
-        self._server, self._workbench, self._training = server, workbench, training
+        self._server, self._workbench, self._training, self._used = server, workbench, training, used
         self.address = f"http://{_HOST}:{listener.getsockname()[1]}/?token={token}"
         """whoever knows it can use the page"""
         self._thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -88,6 +97,7 @@ class Explorer:
         self._workbench.view.drawing.stop()
         self._thread.join(timeout=5)
         self._workbench.store.save()
+        self._used.close()
 
 
 @show_log()
@@ -114,14 +124,17 @@ def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings
     if len(runs) != 1 or not can_be_seen(runs[0]):
         raise CsmlError(f"{name} has no backbone to explore with; give one run of csml pretrain, finetune or alike")
     listener = _listen(made.port)
-    workbench, training = open_workbench(runs[0], made.columns, made.seed)
+    with ExitStack() as used:
+        used.enter_context(in_use(runs[0].root))
+        workbench, training = open_workbench(runs[0], made.columns, made.seed)
+        kept = used.pop_all()
     token = secrets.token_urlsafe(24)
     app = build_app(workbench, training, token)
     # Without a limit an upload that never ends would keep the server from stopping.
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=_GRACE_SECONDS)
     )
-    explorer = Explorer(server, listener, workbench, training, token)
+    explorer = Explorer(server, listener, workbench, training, token, kept)
     log.info("the page: %s (Ctrl-C stops it)", explorer.address)
     if made.browser:
         threading.Thread(target=webbrowser.open, args=(explorer.address,), daemon=True).start()

@@ -1,5 +1,6 @@
 """Which label each image probably has: by a classifier, or by votes of the labels there are; and how good that is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,22 +48,23 @@ class Estimate:
     judged: int
 
 
-def from_probabilities(classes: tuple[str, ...], matrix: Tensor, source: str) -> Suggestions:
-    """From probabilities `(N, classes)`; a row of zeros has no suggestion."""
-    best, labels = matrix.max(1)
-    known = best > 0
+def from_probabilities(classes: tuple[str, ...], blocks: Iterable[Tensor], source: str) -> Suggestions:
+    """From probabilities `(N, classes)`, some rows at a time; a row of zeros has no suggestion."""
+    labels, probabilities, entropies = [], [], []
+    for block in blocks:
+        best, label = block.max(1)
+        known = best > 0
+        labels.append(label.where(known, NOTHING).numpy().astype(np.int32))
+        probabilities.append(best.numpy().astype(np.float32))
+        entropies.append(entropy(block.double()).where(known, float(NOTHING)).numpy().astype(np.float32))
     return Suggestions(
-        classes,
-        labels.where(known, NOTHING).numpy().astype(np.int32),
-        best.numpy().astype(np.float32),
-        entropy(matrix.double()).where(known, float(NOTHING)).numpy().astype(np.float32),
-        source,
+        classes, np.concatenate(labels), np.concatenate(probabilities), np.concatenate(entropies), source
     )
 
 
 def by_classifier(named: Named, source: str) -> Suggestions:
     """What a classifier says."""
-    return from_probabilities(named.classes, named.probabilities, source)
+    return from_probabilities(named.classes, named.probabilities.split(_BLOCK), source)
 
 
 def by_votes(features: Tensor, codes: Tensor, classes: tuple[str, ...], readable: Tensor, source: str) -> Suggestions:
@@ -77,13 +79,13 @@ def by_votes(features: Tensor, codes: Tensor, classes: tuple[str, ...], readable
     """
     known = (codes >= 0).nonzero()[:, 0]
     bank, labels = features[known], codes[known]
-    matrix = torch.zeros(len(features), len(classes))
-    for start in range(0, len(features), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        found = nearest(features[rows], bank, min(_VOTERS, len(known)))
-        votes = tally(*found, labels, len(classes), TEMPERATURE)  # (b, classes)
-        matrix[rows] = votes / votes.sum(1, keepdim=True) * readable[rows, None]
-    return from_probabilities(classes, matrix, source)
+
+    def shares(rows: Tensor, seen: Tensor) -> Tensor:
+        votes = tally(*nearest(rows, bank, min(_VOTERS, len(known))), labels, len(classes), TEMPERATURE)
+        return votes / votes.sum(1, keepdim=True) * seen[:, None]  # (b, classes)
+
+    blocks = zip(features.split(_BLOCK), readable.split(_BLOCK), strict=True)
+    return from_probabilities(classes, (shares(rows, seen) for rows, seen in blocks), source)
 
 
 def by_neighbors_classes(features: Tensor, codes: Tensor, classes: tuple[str, ...], readable: Tensor) -> Suggestions:
@@ -92,7 +94,7 @@ def by_neighbors_classes(features: Tensor, codes: Tensor, classes: tuple[str, ..
     matrix = tally(indices, similarities, codes, len(classes), TEMPERATURE)
     total = matrix.sum(1, keepdim=True)
     matrix = matrix / total.clamp(min=1e-9) * readable[:, None]
-    return from_probabilities(classes, matrix, f"the {_VOTERS} most similar images of known class")
+    return from_probabilities(classes, matrix.split(_BLOCK), f"the {_VOTERS} most similar images of known class")
 
 
 def estimate(features: Tensor, codes: Tensor) -> Estimate | None:

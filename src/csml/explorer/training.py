@@ -1,5 +1,6 @@
 """Fine-tuning from the page: one worker process at a time, its progress, and what becomes of its result."""
 
+import itertools
 import json
 import logging
 import shlex
@@ -7,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -17,6 +20,7 @@ from csml.files import read_json
 from csml.program import program
 from csml.reporting.seen import Opened
 from csml.runs.directory import RunDirectory
+from csml.runs.locks import only_writer
 
 log = logging.getLogger("csml")
 
@@ -26,6 +30,8 @@ _KEPT = 3
 """Fine-tuned classifiers that are kept."""
 _LINES = 8
 _GRACE_SECONDS = 5.0
+_ABANDONED_SECONDS = 600.0
+"""A worker that has just been started has not locked its directory yet."""
 
 State = Literal["none", "running", "opening", "done", "failed", "cancelled"]
 
@@ -77,9 +83,7 @@ class Training:
             if len(self._workbench.said().counts()) < 2:
                 raise CsmlError("a classifier needs labels of at least two classes")
             self._workbench.store.write_labels()
-            number = 1 + max((int(run.root.name[-3:]) for run in self.home.explore_tuned_runs()), default=0)
-            tuned = self.home.explore_tuned(number)
-            shutil.rmtree(tuned.root, ignore_errors=True)  # of a worker that was cut off
+            tuned = self._next_tuned()
             self.job = Job(self.job.number + 1, "running", "starting")
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "csml.explorer.worker"],
@@ -87,6 +91,20 @@ class Training:
             )  # fmt: skip
             self._thread = threading.Thread(target=self._watch, args=(self._process, tuned), daemon=True)
             self._thread.start()
+
+    def _next_tuned(self) -> RunDirectory:
+        """A new directory, which no other page of the same run has. Those of workers that were cut off are deleted."""
+        numbers = self.home.explore_tuned_numbers()
+        for left in map(self.home.explore_tuned, numbers):
+            with suppress(CsmlError, OSError), only_writer(left.root):  # a worker that lives holds it
+                if not left.result("finetune").exists() and _age(left) > _ABANDONED_SECONDS:
+                    shutil.rmtree(left.root)
+        for number in itertools.count(max(numbers, default=0) + 1):
+            tuned = self.home.explore_tuned(number)
+            with suppress(FileExistsError):  # another page has taken it this moment
+                tuned.root.mkdir(parents=True)
+                return tuned
+        raise AssertionError
 
     def cancel(self) -> None:
         """End the worker; what it has made is deleted."""
@@ -140,6 +158,11 @@ class Training:
 
     def _change(self, **changes: Any) -> None:
         self.job = Job(**{**asdict(self.job), **changes})
+
+
+def _age(run: RunDirectory) -> float:
+    """Seconds since a file was made in it."""
+    return time.time() - run.root.stat().st_mtime
 
 
 def show_tuned(workbench: Workbench, tuned: RunDirectory, opened: Opened, seed: int) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from csml.config import ImagesConfig
 from csml.data.decode import Decodable
 from csml.data.images import ArrayImages, Images, cut_picture, source_of
-from csml.evaluation.features import feature_batches, prepare
+from csml.evaluation.features import feature_batches, prepare, readable_rows
 from csml.evaluation.index import SearchIndex, index_file, open_index
 from csml.explorer.drawing import Drawing
 from csml.files import cache_key, save_array
@@ -55,8 +55,7 @@ class View:
     @cached_property
     def readable(self) -> np.ndarray:
         """bool `(N,)`: the network could see the image."""
-        features = self.index.features
-        return torch.cat([rows.any(1) for rows in features.split(_BLOCK)]).numpy()
+        return readable_rows(self.index.features).numpy()
 
     @torch.no_grad()
     def feature(self, picture: Decodable) -> Tensor:

@@ -97,7 +97,7 @@ def _curves(name: str, curves: dict[str, dict[str, list[float]] | None]) -> Char
     known = {one: curve for one, curve in curves.items() if curve is not None}
     series = [Series(one, _percent(c["recall"]), _percent(c["precision"])) for one, c in known.items()]
     if len(series) > 1:
-        mean = np.mean([one.y for one in series], axis=0).tolist()
+        mean = _percent(np.mean([curve["precision"] for curve in known.values()], axis=0).tolist())
         series = [Series(f"mean of {len(series)} classes", series[0].x, mean), *series[:_MOST_CURVES]]
     return Chart(f"Precision over recall of {name} (IoU ≥ 0.5)", "lines", series, x="recall, %", y="precision, %")
 

@@ -48,7 +48,7 @@ def mean_rows(runs: list[FinishedRun], tasks: list[str]) -> list[dict[str, Any]]
             if len(values) > 1:
                 scores[task] = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
         if scores:
-            rows.append({"name": f"{kind_name(members)}, mean of {len(members)} seeds", "scores": scores})
+            rows.append({"name": f"{kind_name(members)}, mean of {len(members)} runs", "scores": scores})
     return rows
 
 

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from csml.extras import extra
 from csml.files import atomic_write
 from csml.reporting.runs import read_runs
 from csml.runs.directory import RunDirectory
+from csml.runs.locks import in_use
 
 log = logging.getLogger("csml")
 
@@ -43,16 +45,19 @@ def report(
     names = [str(path_of(run)) for run in several]
     started = time.monotonic()
     found = [run.moved_to(made.data) for run in read_runs(names)]
-    content = gather(found, made.points, made.tests, made.seed)
     path = Path(made.output).expanduser() if made.output else _beside(names)
-    try:
-        with atomic_write(path) as temporary:
-            temporary.write_text(render(content), "utf-8", errors="replace")
-        if made.figures is not None:
-            written = save_figures(content.charts(), Path(made.figures).expanduser())
-            log.info("%d figures in %s", len(written), made.figures)
-    except OSError as error:
-        raise CsmlError(f"output: cannot write {error.filename or path} ({error.strerror})") from error
+    with ExitStack() as used:
+        for run in found:
+            used.enter_context(in_use(run.root))
+        content = gather(found, made.points, made.tests, made.seed)
+        try:
+            with atomic_write(path) as temporary:
+                temporary.write_text(render(content), "utf-8", errors="replace")
+            if made.figures is not None:
+                written = save_figures(content.charts(), Path(made.figures).expanduser())
+                log.info("%d figures in %s", len(written), made.figures)
+        except OSError as error:
+            raise CsmlError(f"output: cannot write {error.filename or path} ({error.strerror})") from error
     log.info("%d runs in %.0f s", len(found), time.monotonic() - started)
     return path
 

@@ -1,5 +1,6 @@
 """Finished runs: their settings, metrics and results, and which run each started from."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def read_runs(paths: list[str]) -> list[FinishedRun]:
     """Read the runs at `paths`. A directory that holds runs, such as that of an ablation, stands for all of them."""
     roots: list[Path] = []
     for path in paths:
-        root = Path(path).expanduser().resolve()
+        root = Path(os.path.realpath(Path(path).expanduser()))  # Path.resolve raises at a link to itself
         if RunDirectory(root).config.exists():
             roots.append(root)
             continue

@@ -88,8 +88,9 @@ class RunDirectory:
         return self.outer or self.root
 
     def has_checkpoint(self) -> bool:
-        """Whether the run, or a round of it, can be resumed."""
-        return any(checkpoint_files(run.checkpoints) for run in (self, *self.rounds()))
+        """Whether the run, a round of it or its cross-validation can be resumed."""
+        inner = (*self.rounds(), *(RunDirectory(fold) for fold in self.folds.glob("*")))
+        return any(checkpoint_files(run.checkpoints) or run.scores.exists() for run in (self, *inner))
 
     def result(self, name: str) -> Path:
         """The result file of a verb, one of `RESULTS`."""
@@ -256,10 +257,14 @@ class RunDirectory:
         """A classifier that was fine-tuned from the page, from 1."""
         return RunDirectory(self.root / "explore" / f"tuned-{number:03d}")
 
+    def explore_tuned_numbers(self) -> list[int]:
+        """Of the fine-tuned classifiers, finished or not, in order."""
+        names = (path.name.removeprefix("tuned-") for path in (self.root / "explore").glob("tuned-*"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def explore_tuned_runs(self) -> list["RunDirectory"]:
         """The fine-tuned classifiers that are finished, in order."""
-        numbers = (path.name.removeprefix("tuned-") for path in (self.root / "explore").glob("tuned-*"))
-        found = [self.explore_tuned(number) for number in sorted(int(name) for name in numbers if name.isdecimal())]
+        found = map(self.explore_tuned, self.explore_tuned_numbers())
         return [run for run in found if run.result("finetune").exists()]
 
     @property

@@ -3,6 +3,9 @@
 The lock is a POSIX record lock on DIRECTORY/.lock. The system releases it when the process dies, on network disks too,
 and forked data workers do not inherit it. The file says who holds it: command, process, machine. Where a disk has no
 locks, that record decides: its holder is dead if no process of that number and start time runs on this machine.
+
+Verbs that use a run and leave something in it (knn, report, explore, …) may do so together, and while it is trained;
+each shares a lock on DIRECTORY/.used, and a run in use is not overwritten.
 """
 
 import contextlib
@@ -28,12 +31,15 @@ T = TypeVar("T")
 log = logging.getLogger("csml")
 
 LOCK = ".lock"
+USED = ".used"
 _LONGEST = 10_000
 """Characters of a lock file that are read."""
 _PATIENCE = 2.0
 """Seconds between two attempts to take an item that another command holds."""
 _held: dict[Path, int] = {}
 """Directories that this process holds, and the thread that does: the system does not tell threads apart."""
+_used: dict[Path, tuple[int, IO[str] | None]] = {}
+"""Directories that this process uses, how often, and the lock, which the system would release at the first end."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +111,40 @@ def only_writers(world: World, directory: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def in_use(directory: Path) -> Iterator[None]:
+    """Keep a run from being overwritten while it is used. Without locks, or where nobody may write, nothing does."""
+    directory = directory.resolve()
+    if not directory.is_dir():
+        yield
+        return
+    count, file = _used.get(directory, (0, None))
+    if not count:
+        with contextlib.suppress(OSError):
+            file, _ = _opened(directory / USED, fcntl.LOCK_SH)
+    _used[directory] = (count + 1, file)
+    try:
+        yield
+    finally:
+        count, file = _used.pop(directory)
+        if count > 1:
+            _used[directory] = (count - 1, file)
+        elif file is not None:
+            _let_go(file, directory / USED)
+
+
 def require_unused(directory: Path) -> None:
-    """Raise a CsmlError if another process writes into a directory inside this one, such as a linear probe's."""
+    """Raise a CsmlError if another process uses a directory, or writes into one inside, such as a linear probe's."""
     for file in directory.rglob(LOCK):
         if file.parent != directory:
             with only_writer(file.parent):
                 pass
+    for file in directory.rglob(USED):
+        if not _is_let_go(file):
+            raise CsmlError(
+                f"{file.parent} is being used by another csml, such as explore, knn or report; wait until it has "
+                "ended, stop it, or choose another directory"
+            )
 
 
 def unclaimed(work: Sequence[T], place: Callable[[T], Path], world: World, stopped: Callable[[], int]) -> Iterator[T]:
@@ -180,12 +214,12 @@ def _lock(directory: Path) -> "Iterator[bool | Holder | None]":
                 path.unlink()
 
 
-def _opened(path: Path) -> tuple[IO[str], bool]:
+def _opened(path: Path, how: int = fcntl.LOCK_EX) -> tuple[IO[str], bool]:
     """The lock file, and whether the system has locked it; False: another process has it, or the disk has no locks."""
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, how | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return file, False
@@ -196,6 +230,27 @@ def _opened(path: Path) -> tuple[IO[str], bool]:
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file, True
         file.close()  # the holder before removed the file after we opened it and before we locked it
+
+
+def _let_go(file: IO[str], path: Path) -> None:
+    """Release a shared lock; whoever is the last removes the file."""
+    with file, contextlib.suppress(OSError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
+def _is_let_go(path: Path) -> bool:
+    """Whether nobody shares the lock of a file any more, which is removed then."""
+    if path.parent.resolve() in _used:
+        return False
+    try:
+        file, granted = _opened(path)
+    except OSError:
+        return True
+    with file:
+        if granted:
+            path.unlink(missing_ok=True)
+        return granted
 
 
 def _is_free(file: IO[str]) -> bool:

@@ -6,9 +6,10 @@ import logging
 import shutil
 from pathlib import Path
 
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
+from csml.files import is_leftover, leads_somewhere
 from csml.runs.directory import RunDirectory
-from csml.runs.locks import LOCK
+from csml.runs.locks import LOCK, USED
 
 
 def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDirectory:
@@ -19,24 +20,29 @@ def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDir
     try:
         if out is None:
             return RunDirectory(_next_free(Path("runs"), name))
-        run = require_free(out, overwrite)
+        require_free(out, overwrite)
+        run = RunDirectory(Path(out).expanduser())
         run.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CsmlError(f"out: cannot make {error.filename or out} ({error.strerror})") from error
+        raise CsmlError(f"out: cannot make {error.filename or out} ({disk_problem(error)})") from error
     return run
 
 
-def require_free(out: str, overwrite: bool | None = None) -> RunDirectory:
-    """The run directory `out`, which may be made; raise if another run, or anything else, is there."""
+def require_free(out: str | None, overwrite: bool | None = None) -> None:
+    """Raise a CsmlError if `new_run` would refuse `out`: before any work is done, not after it."""
+    if out is None:
+        return
     run = RunDirectory(Path(out).expanduser())
     _require_utf8(run.root)
-    if run.root.exists() and (not run.root.is_dir() or _content(run)):
-        if not overwrite:
-            ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
-            raise CsmlError(f"out: {run.root} exists; choose another{ways}")
-        if not run.config.exists():
-            raise CsmlError(f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another")
-    return run
+    try:
+        taken = leads_somewhere(run.root) and (not run.root.is_dir() or bool(_content(run)))
+    except OSError as error:
+        raise CsmlError(f"out: cannot make {error.filename or out} ({disk_problem(error)})") from error
+    if taken and not overwrite:
+        ways = "" if overwrite is None else f", continue it with --resume {run.root}, or give --overwrite"
+        raise CsmlError(f"out: {run.root} exists; choose another{ways}")
+    if taken and not run.config.exists():
+        raise CsmlError(f"out: {run.root} is not a run of csml, so --overwrite will not delete it; choose another")
 
 
 def open_run(path: str | Path) -> RunDirectory:
@@ -61,10 +67,16 @@ def clear(run: RunDirectory) -> None:
 
 def log_to(file: Path) -> logging.Handler:
     """Copy the package's log to a file, with the time of each line."""
-    handler = logging.FileHandler(file, encoding="utf-8")
+    handler = _LogFile(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger("csml").addHandler(handler)
     return handler
+
+
+class _LogFile(logging.FileHandler):
+    """A full disk costs lines of the log, and nobody a traceback."""
+
+    def handleError(self, record: logging.LogRecord) -> None: ...
 
 
 def _require_utf8(root: Path) -> None:
@@ -76,8 +88,8 @@ def _require_utf8(root: Path) -> None:
 
 
 def _content(run: RunDirectory) -> list[Path]:
-    """All files and folders in it but the lock."""
-    return [path for path in run.root.iterdir() if path.name != LOCK]
+    """All files and folders in it but locks, and what a process left that was killed while it wrote its first file."""
+    return [path for path in run.root.iterdir() if path.name not in (LOCK, USED) and not is_leftover(path)]
 
 
 def _next_free(parent: Path, name: str) -> Path:

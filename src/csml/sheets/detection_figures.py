@@ -7,6 +7,7 @@ import numpy as np
 
 from csml.evaluation.detection_errors import KINDS
 from csml.extras import extra
+from csml.files import atomic_write
 
 _MOST_CURVES = 12
 _COLOURS = {"right": "#3c9a5f", "class": "#8e5bb5", "place": "#d98c2b", "duplicate": "#4c78b8", "background": "#c8463c",
@@ -17,14 +18,14 @@ def draw_figures(errors: dict[str, Any], folder: Path) -> list[Path]:
     """Draw what `detection_errors` returned; the files, three figures in two formats."""
     with extra("report", "figures of a detector"):
         from matplotlib.figure import Figure
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, draw in (("precision-recall", _curves), ("confusion", _confusion), ("errors", _errors)):
         figure = Figure(figsize=(6, 4.5), layout="constrained")
         draw(figure.subplots(), errors)
         for suffix in (".png", ".svg"):
             written.append(folder / f"{name}{suffix}")
-            figure.savefig(written[-1], dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
+            with atomic_write(written[-1]) as path:
+                figure.savefig(path, dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
     return written
 
 

@@ -204,7 +204,7 @@ class LinearProbe:
 
 
 def fit_probe(probe: LinearProbe, resume: bool | None = False) -> dict[str, Any]:
-    """Train a linear probe to the end and return its result; a finished probe leaves no checkpoints.
+    """Train a linear probe to the end and return its result. Its checkpoints stay until the caller has kept the result.
 
     `resume`: continue from the checkpoint; None: only if there is one of these weights and settings.
     """
@@ -220,8 +220,6 @@ def fit_probe(probe: LinearProbe, resume: bool | None = False) -> dict[str, Any]
     elif world.is_rank_zero:
         remove_checkpoints(checkpoints)  # of other weights or settings
     loop.fit()
-    if world.is_rank_zero:
-        remove_checkpoints(checkpoints)
     return probe.result()
 
 

@@ -3,9 +3,9 @@ const $ = (id) => document.getElementById(id);
 
 export function say(text) { $("status").textContent = text; }
 
-// Runs something and says why it failed, if it does.
-export async function attempt(work) {
-  try { return await work(); } catch (error) { say(error.message); return undefined; }
+// Runs something and says why it failed, if it does; `finally` something else.
+export async function attempt(work, atEnd = () => {}) {
+  try { return await work(); } catch (error) { say(error.message); return undefined; } finally { atEnd(); }
 }
 
 // Ask; answers: [value, text] pairs. Returns the chosen value, or null if the question was left.

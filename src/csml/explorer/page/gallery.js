@@ -87,8 +87,14 @@ function caption(tile, at) {
   image.style.width = image.style.height = `${side}px`; tile.style.height = `${side + CAPTION}px`;
   const word = label ?? guess;
   first.className = label === null ? "guess" : "given";
-  first.replaceChildren(...(word === null ? [] : [badge(word), label === null ? `${word}? ${Math.round(100 * model.probability[id])} %` : word]));
+  first.replaceChildren(...(word === null ? [] : [badge(word), part("name", label === null ? `${word}?` : word), ...(label === null ? [part("share", `${Math.round(100 * model.probability[id])} %`)] : [])]));
   second.textContent = notes?.[at] ?? "";
   tile.title = [word, notes?.[at]].filter(Boolean).join(", ");
   tile.setAttribute("aria-label", `image ${id + 1}${label !== null ? `, label ${label}` : guess !== null ? `, suggested ${guess}` : ""}`);
+}
+
+function part(name, text) {
+  const element = document.createElement("span");
+  element.className = name; element.textContent = text;
+  return element;
 }

@@ -5,12 +5,14 @@ import { attempt, question, say } from "./dialogs.js";
 import { labelOf, model, on, refresh, select, suggestionOf, targets } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
-let afterwards = () => {};
+let forward = () => {}, afterwards = () => {};
+export const pending = new Set(); // ids whose label is on its way
 const images = (count) => `${count.toLocaleString()} image${count === 1 ? "" : "s"}`;
 
-// done(ids): called after images were labelled
-export function startLabelling(done) {
-  afterwards = done;
+// leave(): called when a label is on its way, so that the next key is for the next image; done(ahead): when it has arrived,
+// and whether leave was called
+export function startLabelling(leave, done) {
+  forward = leave; afterwards = done;
   $("label-form").addEventListener("submit", (event) => { event.preventDefault(); giveTyped(); });
   $("accept").addEventListener("click", acceptTargets);
   $("unlabel").addEventListener("click", () => give(Object.fromEntries(targets().filter((id) => labelOf(id) !== null).map((id) => [id, null])), "replace"));
@@ -54,7 +56,10 @@ async function give(labels, existing) {
   const ids = Object.keys(labels).map(Number);
   if (!ids.length) { say("There is nothing to label."); return; }
   await attempt(async () => {
-    let how = existing ?? (ids.length === 1 ? "replace" : "ask"), answer = await send("/api/label", { labels, existing: how });
+    let how = existing ?? (ids.length === 1 ? "replace" : "ask"), answer;
+    const ahead = ids.length === 1 && labels[ids[0]] !== null; // nothing to ask: go on at once
+    if (ahead) { pending.add(ids[0]); select([], "new"); forward(); }
+    answer = await send("/api/label", { labels, existing: how });
     if (answer.status === 409) {
       const { others } = await answer.json(), counts = Object.entries(others), total = counts.reduce((sum, [, count]) => sum + count, 0);
       const has = total === 1 ? "has" : "have";
@@ -66,11 +71,12 @@ async function give(labels, existing) {
     if (!answer.ok) throw new Error(await answer.text());
     const { changed, others } = await answer.json(), replaced = Object.entries(others).map(([word, count]) => `${count} ${word}`).join(", ");
     const words = [...new Set(Object.values(labels))], word = words.length === 1 ? words[0] : "as suggested";
-    select([], "new");
+    if (!ahead) select([], "new");
     await refresh();
+    ids.forEach((id) => pending.delete(id));
     say(word === null ? `Label taken from ${images(changed)}.` : `${images(changed)} labelled ${word}${how === "replace" && replaced ? ` (before: ${replaced})` : ""}. Ctrl-Z undoes.`);
-    afterwards(ids);
-  });
+    afterwards(ahead);
+  }, () => ids.forEach((id) => pending.delete(id)));
 }
 
 export async function tag(ids, word, on = true) {

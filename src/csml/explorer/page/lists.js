@@ -2,7 +2,7 @@
 import { get, getArray, post, upload } from "./api.js";
 import { attempt, say } from "./dialogs.js";
 import { go, listed, position, setSize, show } from "./gallery.js";
-import { accept, tag } from "./labelling.js";
+import { accept, pending, tag } from "./labelling.js";
 import { describe, labelOf, model, on, select, selection, suggestionOf } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
@@ -84,10 +84,18 @@ export async function refillQueue() {
   } catch (error) { if (mine === asked) $("list-title").textContent = ""; throw error; }
 }
 
-export async function afterLabelling() {
+const isUnlabelled = (id) => labelOf(id) === null && !pending.has(id);
+
+// While a label is on its way: the next image of the queue, so that the next key is not for this one again.
+export function toNext() {
   if (tab !== "queue") return;
-  const ids = listed(), next = ids.findIndex((id, place) => place >= position() && labelOf(id) === null), any = ids.findIndex((id) => labelOf(id) === null);
-  if (next >= 0) go(next); else if (any >= 0) go(any); else await attempt(refillQueue);
+  const ids = listed(), next = ids.findIndex((id, place) => place >= position() && isUnlabelled(id)), any = ids.findIndex(isUnlabelled);
+  if (next >= 0) go(next); else if (any >= 0) go(any);
+}
+
+export async function afterLabelling(ahead) {
+  if (tab !== "queue" || pending.size) return;
+  if (!listed().some(isUnlabelled)) await attempt(refillQueue); else if (!ahead) toNext();
 }
 
 export async function neighbors(id) {
@@ -117,6 +125,7 @@ async function byExamples() {
     const { ids, similarities } = await post("/api/similar", like);
     if (tab !== "search" || mine !== asked) return;
     await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities);
+    say(`The images most like ${some} example${some === 1 ? "" : "s"}${like.negative.length ? `, and unlike ${like.negative.length}` : ""}.`);
   });
 }
 
@@ -150,6 +159,7 @@ async function clean() {
     if (!answer.found) { $("list-title").textContent = `looking … ${Math.round(100 * answer.done)} %`; setTimeout(() => attempt(wait), PATIENCE); return; }
     const { ids, notes, extra, suggested } = answer.found;
     await list(ids, notes, null, ids.length ? 0 : -1);
+    say(ids.length ? `Found: ${CLEAN[kind]}.` : `Found none: ${CLEAN[kind]}.`);
     $("tag-found").onclick = () => tag(kind === "duplicates" ? extra : listed(), TAGS[kind] ?? kind);
     $("tag-found").textContent = kind === "duplicates" ? `Tag the ${extra.length} extra ones duplicate` : `Tag all ${TAGS[kind] ?? kind}`;
     $("tag-found").disabled = !ids.length;

@@ -6,7 +6,7 @@ import { attempt, say } from "./dialogs.js";
 import { startGallery } from "./gallery.js";
 import { startKeys } from "./keys.js";
 import { startLabelling } from "./labelling.js";
-import { afterLabelling, bySearchedPicture, neighbors, open, startLists } from "./lists.js";
+import { afterLabelling, bySearchedPicture, neighbors, open, startLists, toNext } from "./lists.js";
 import { camera, placeOf, redraw, startMap, times } from "./map.js";
 import { load, model, on, refresh, selection } from "./model.js";
 import { setStart } from "./thumbs.js";
@@ -24,7 +24,7 @@ async function start() {
   document.title = `csml explore: ${info.name}`;
   $("title").textContent = `${info.name}: ${info.count.toLocaleString()} images`;
   $("labels-file").textContent = info.file; $("command").textContent = info.command;
-  startColoring(); startMap(neighbors); startGallery(); startLabelling(afterLabelling);
+  startColoring(); startMap(neighbors); startGallery(); startLabelling(toNext, afterLabelling);
   startLists(); startDetail(); startTraining(); startKeys(); startDropping(); startExport();
   fillColumns(); filter(); drawLegend();
   on("state", () => { $("map-settings").textContent = `The map: ${model.state.map.settings}${model.state.map.finished ? "." : " (being made)."}`; });

@@ -14,8 +14,11 @@ export function placeOf(name) {
   return places.get(name);
 }
 
+// Clusters have the first colours without taking them from labels, whose colours would depend on what was looked at before.
+const cluster = (name) => /^cluster (\d+)$/.exec(name)?.[1] - 1;
+
 export function looksOf(name) {
-  const place = placeOf(name);
+  const place = cluster(name) >= 0 ? cluster(name) : placeOf(name);
   return { color: COLORS[place % COLORS.length], glyph: GLYPHS[place % GLYPHS.length], shape: place % GLYPHS.length };
 }
 

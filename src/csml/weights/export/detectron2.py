@@ -30,11 +30,11 @@ def to_detectron2(net: Backbone, network: BackboneConfig, facts: dict[str, Any],
     # detectron2's C4 has bottlenecks as its last stage, whatever the others are.
     bottlenecks = net.layer1[0].expansion > 1  # type: ignore[index,union-attr]
     for preset in ("voc-c4", "coco-fpn-1x") if bottlenecks else ("coco-fpn-1x",):
-        file = path.with_name(f"{path.stem}-{preset}.yaml")
+        beside = path.with_name(f"{path.stem}-{preset}.yaml")
         content = detectron2_config(configure(DetectConfig, Layer(detect_preset(preset), preset)), settings)
-        with atomic_write(file) as temporary:
+        with atomic_write(beside) as temporary:
             temporary.write_text(_HEAD.format(preset=preset) + yaml.safe_dump(content, sort_keys=False), "utf-8")
-        written.append(file.name)
+        written.append(beside.name)
     head = f"complete configs are {' and '.join(written)}; in one of your own, images being RGB from 0 to 255:\n"
     return head + "\n".join(f"{key}: {value}" for key, value in settings.items())
 
