@@ -1,4 +1,5 @@
-"""`python -m benchmarks [NAME …]`: run the measurements named, or all; print, save, and show them in the README."""
+"""`python -m benchmarks [quick | NAME …]`: run the quick measurements, those named, or all; print, save, and show them
+in the README, beside those of other kinds of machine."""
 
 import json
 import logging
@@ -6,6 +7,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
@@ -18,7 +20,8 @@ from benchmarks.figure import Figure, table
 from csml.distributed.device import keep_freed_memory
 
 HERE = Path(__file__).parent
-LAST_RUN = HERE / "last_run.json"
+RESULTS = HERE / "results"
+"""One file for each kind of CPU: the last run of every measurement on it."""
 README = HERE / "README.md"
 BEGIN, END = "<!-- last run -->\n", "<!-- end of last run -->"
 MEASUREMENTS = {
@@ -28,6 +31,8 @@ MEASUREMENTS = {
     "parts": "training.part_by_part",
     "lightly": "training.against_lightly",
     "step": "training.against_bare_networks",
+    "beside": "beside.beside_a_busy_process",
+    "folders": "folders.decoded_against_files",
     "levels": "training.levels",
     "share": "training.neighbors_share",
     "processes": "processes.two_against_one",
@@ -38,29 +43,42 @@ MEASUREMENTS = {
 }
 """Module and function of each; a module is imported when it is needed, because each needs other packages."""
 
+QUICK = ("views", "memory", "parts", "beside", "folders", "exchange")
+"""Ten minutes on two cores."""
+_KINDS = {
+    "amx_bf16": "amx",
+    "avx512_bf16": "avx512-bf16",
+    "avx512_vnni": "avx512-vnni",
+    "avx512f": "avx512",
+    "avx2": "avx2",
+}
+"""What makes the most difference, by the flag that shows it, best first."""
+
 
 def main(names: list[str]) -> int:
+    names = list(QUICK) if names == ["quick"] else names
     unknown = sorted(set(names) - set(MEASUREMENTS))
     if unknown:
         print(f"no measurement is called {', '.join(unknown)}; there are {', '.join(MEASUREMENTS)}", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.INFO, format="  %(message)s")
     keep_freed_memory()  # as every run of ours does, for both sides
-    runs = json.loads(LAST_RUN.read_text()) if LAST_RUN.exists() else {}
+    results = RESULTS / f"{_kind()}.json"
+    runs = json.loads(results.read_text()) if results.exists() else {}
     for name in names or MEASUREMENTS:
         start = time.perf_counter()
         print(f"{name} …", flush=True)
         figures = _measurement(name)()
         minutes = (time.perf_counter() - start) / 60
-        print(f"{table(figures)}\n({minutes:.1f} min)\n", flush=True)
+        print(f"{table({_kind(): figures})}\n({minutes:.1f} min)\n", flush=True)
         runs[name] = {
             "when": datetime.now(UTC).isoformat(timespec="minutes"),
             "minutes": minutes,
             "machine": _machine(),
             "figures": [asdict(figure) for figure in figures],
         }
-        LAST_RUN.write_text(json.dumps(runs, indent=1) + "\n")
-        _show(runs)
+        results.write_text(json.dumps(runs, indent=1) + "\n")
+        _show({path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))})
     return 0
 
 
@@ -70,15 +88,25 @@ def _measurement(name: str) -> Callable[[], list[Figure]]:
     return found
 
 
-def _show(runs: dict) -> None:
-    """Put the last run of every measurement into the README."""
-    known = [runs[name] for name in MEASUREMENTS if name in runs]
-    figures = [Figure(**figure) for run in known for figure in run["figures"]]
-    newest = max(known, key=lambda run: run["when"])
-    facts = "; ".join(f"{key} {value}" for key, value in newest["machine"].items())
-    text = f"{BEGIN}\n{newest['when'][:10]}: {facts}\n\n{table(figures)}\n\n{END}"
+def _show(results: dict[str, dict]) -> None:
+    """Put the last run of every measurement on every kind of machine into the README."""
+    columns, lines = {}, []
+    for kind, runs in results.items():
+        known = [runs[name] for name in MEASUREMENTS if name in runs]
+        columns[kind] = [Figure(**figure) for run in known for figure in run["figures"]]
+        newest = max(known, key=lambda run: run["when"])
+        facts = "; ".join(f"{key} {value}" for key, value in newest["machine"].items())
+        lines.append(f"- {kind}, {newest['when'][:10]}: {facts}")
+    listed = "\n".join(lines)
+    text = f"{BEGIN}\n{listed}\n\n{table(columns)}\n\n{END}"
     before, rest = README.read_text().split(BEGIN)
     README.write_text(before + text + rest.split(END)[1])
+
+
+def _kind() -> str:
+    """The kind of CPU: machines of one kind differ little in ratios."""
+    has = str(_machine()["with"]).split()
+    return next((kind for flag, kind in _KINDS.items() if flag in has), "other")
 
 
 def _machine() -> dict[str, object]:
@@ -91,19 +119,14 @@ def _machine() -> dict[str, object]:
         "CPU": facts.get("model name", platform.processor()),
         "with": " ".join(has),
         "threads": torch.get_num_threads(),
-        **{
-            package: known
-            for package in ("torch", "torchvision", "lightly", "faiss-cpu")
-            if (known := _version(package))
-        },
+        **{package: version(package) for package in ("torch", "torchvision", "lightly", "faiss-cpu") if _has(package)},
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def _has(package: str) -> bool:
+    with suppress(PackageNotFoundError):
+        return bool(version(package))
+    return False
 
 
 if __name__ == "__main__":

@@ -24,10 +24,16 @@ class Figure:
         return self.ratio <= float(limit) if sign == "≤" else self.ratio >= float(limit)
 
 
-def table(figures: list[Figure]) -> str:
-    """Markdown."""
-    lines = ["| figure | measured | target | | |", "|---|---|---|---|---|"]
-    for figure in figures:
-        mark = {True: "✓", False: "✗", None: ""}[figure.reached]
-        lines.append(f"| {figure.name} | {figure.ratio:.3g}× | {figure.target} | {mark} | {figure.detail} |")
+def table(columns: dict[str, list[Figure]]) -> str:
+    """Markdown: a line for each figure, a column for each kind of machine."""
+    targets = {figure.name: figure.target for figures in columns.values() for figure in figures}
+    lines = [f"| figure | target | {' | '.join(columns)} |", "|---|---|" + "---|" * len(columns)]
+    for name, target in targets.items():
+        found = [next((figure for figure in figures if figure.name == name), None) for figures in columns.values()]
+        lines.append(f"| {name} | {target} | {' | '.join(_cell(figure) if figure else '' for figure in found)} |")
     return "\n".join(lines)
+
+
+def _cell(figure: Figure) -> str:
+    mark = {True: " ✓", False: " ✗", None: ""}[figure.reached]
+    return f"**{figure.ratio:.3g}×**{mark} {figure.detail}"

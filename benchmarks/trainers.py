@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from benchmarks.settings import pretrain_settings
+from csml.api.session import device_for
 from csml.config import PretrainConfig
-from csml.data.images import ArrayImages
-from csml.data.loading import fabric_for
+from csml.data.images import ArrayImages, Images
 from csml.data.open import DataSplits
 from csml.runs.directory import RunDirectory
 from csml.runs.interruption import StopSignals
@@ -41,12 +41,17 @@ def trainer(settings: list[str], images: int, size: int, batch: int) -> Training
             "--contrast.queue_length", "4096", "--monitor.tensorboard", "false", *settings,
         ]
     )  # fmt: skip
-    data = DataSplits(pictures(images, size), None, None)
+    return trainer_on(pictures(images, size), config)
+
+
+def trainer_on(images: Images, config: PretrainConfig) -> TrainingLoop:
+    """A run with neighbours on given images."""
+    data = DataSplits(images, None, None)
     run = RunDirectory(Path(tempfile.mkdtemp(prefix="csml-bench-")))
-    fabric = fabric_for(data.train, config.images.workers, config.hardware)
+    fabric = device_for(data.train, config)
     task = Pretraining(config, data, run, fabric)
     if config.views.cross_sample:
-        ids = np.random.default_rng(1).integers(0, images, (images, 10))
+        ids = np.random.default_rng(1).integers(0, len(images), (len(images), 10))
         task.search.found = Omega(ids, np.ones(ids.shape, np.float32), 0)
     return TrainingLoop(task, config, run, fabric)
 

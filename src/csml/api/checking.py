@@ -23,9 +23,9 @@ from csml.data.tables import write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
 from csml.errors import CsmlError
-from csml.evaluation.features import extract_features
 from csml.evaluation.image_quality import Quality, image_quality
 from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
+from csml.evaluation.stored_features import stored_features
 from csml.runs.directory import RunDirectory
 from csml.sheets.contact import titled_sheet
 from csml.sheets.saving import save_sheet, sheet_file
@@ -155,9 +155,9 @@ def _parts(config: CheckConfig, in_memory: Any) -> Iterator[_Part]:
     if splits.val is not None and not len(ids_in(splits.train, splits.val)):
         of["test"] = splits.val
     for split, images in of.items():
-        fabric = device_for(images, config)
+        fabric = device_for(images, config, backbone)
         everything = Failures(images, tolerated=1.0, quiet=True)
-        found = extract_features(
+        found = stored_features(
             backbone.to(fabric.device), images, config.images, fabric, failures=everything,
             description=f"features of {split} images",
         )  # fmt: skip

@@ -21,7 +21,9 @@ from csml.api.run import PathLike
 from csml.api.settings import plain_config
 from csml.api.speed import Speed, measure_speed
 from csml.config import DoctorConfig
+from csml.data.decoded import decoded_folder
 from csml.distributed.device import computes_bf16
+from csml.evaluation.stored_features import features_folder
 from csml.files import cache_dir
 from csml.release import DISTRIBUTION, VERSION, install_command
 from csml.runs.facts import commit
@@ -197,6 +199,8 @@ def _caches() -> dict[str, Path]:
     home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     return {
         "csml": cache_dir(),
+        "decoded images": decoded_folder(),
+        "features": features_folder(),
         "torch": Path(os.environ.get("TORCH_HOME", home / "torch")).expanduser(),
         "huggingface": Path(os.environ.get("HF_HOME", home / "huggingface")).expanduser(),
     }

@@ -24,7 +24,8 @@ from csml.data.tables import without_quote, write_csv
 from csml.distributed.launch import join_world
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
-from csml.evaluation.features import FeatureBatch, feature_batches
+from csml.evaluation.features import FeatureBatch
+from csml.evaluation.stored_features import stored_batches
 from csml.extras import extra
 from csml.files import atomic_write, open_matrix
 from csml.models.backbones import feature_channels
@@ -124,11 +125,9 @@ def _open(weights: str, config: EmbedConfig, in_memory: Any) -> tuple[Images, in
     world = join_world(config.hardware)
     backbone = load_backbone(weights, config.images.channels)
     images = open_all_images(world, config.data, config.images, in_memory)
-    fabric = device_for(images, config)
+    fabric = device_for(images, config, backbone)
     failures = Failures(images, config.images.max_failed)
-    batches = feature_batches(
-        backbone.to(fabric.device), images, config.images, fabric, (config.stage,), config.batch_size
-    )
+    batches = stored_batches(backbone.to(fabric.device), images, config.images, fabric, config.stage, config.batch_size)
     batches = watched(batches, "features", total=-(-len(images) // config.batch_size))
     channels = feature_channels(backbone)[config.stage]
     counted = _counted(batches, failures, config.stage) if world_of(fabric).is_rank_zero else batches

@@ -21,6 +21,7 @@ from csml.evaluation.calibration import calibration_error
 from csml.evaluation.features import extract_features
 from csml.evaluation.few_labels import USUAL_PENALTY, Tried, choose, fit_frozen, splits, try_frozen
 from csml.evaluation.folds import draw_folds
+from csml.evaluation.stored_features import stored_features
 from csml.files import save_array, write_json
 from csml.models.classifier import Classifier
 from csml.runs.directory import RunDirectory, checkpoint_files
@@ -97,7 +98,7 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
 def _read(images: Images, config: FinetuneConfig, fabric: Fabric, classifier: Classifier | None = None) -> _Labels:
     """Features of labelled images, by the network that the run starts from or by that of a classifier."""
     backbone = load_backbone(str(config.weights), config.images.channels) if classifier is None else classifier.backbone
-    found = extract_features(backbone.to(fabric.device), images, config.images, fabric)
+    found = stored_features(backbone.to(fabric.device), images, config.images, fabric)
     rows = np.flatnonzero(found.good.numpy())
     features, labels = found.readable(4)
     return _Labels(Subset(images, rows), F.normalize(features), labels)
@@ -190,14 +191,14 @@ def _tuning(
 def _scores(classifier: Classifier, images: Images, config: FinetuneConfig) -> Tensor:
     """`(N, classes)`, for images that can be read."""
     fabric = device_for(images, config)
-    found = extract_features(classifier.backbone, images, config.images, fabric)
+    found = extract_features(classifier.backbone, images, config.images, fabric)  # of a fold: never seen again
     return classifier.scores(found.by_stage[4].to(fabric.device)).cpu()
 
 
 @torch.no_grad()
 def _test(classifier: Classifier, images: Images, config: FinetuneConfig, fabric: Fabric) -> dict[str, Any]:
     """Accuracy, calibration error and confusions on centre crops of the test images."""
-    found = extract_features(classifier.to(fabric.device).backbone, images, config.images, fabric)
+    found = stored_features(classifier.to(fabric.device).backbone, images, config.images, fabric)
     features, labels = found.readable(4)
     if not len(labels):
         raise CsmlError("data: none of the test images can be read")

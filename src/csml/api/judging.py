@@ -90,7 +90,7 @@ def run_knn(weights: str, config: KnnConfig, in_memory: Any = None) -> KnnResult
     backbone = load_backbone(weights, config.images.channels)  # a wrong name is told before data is opened
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     with using(weights):
-        result = judge_weights(weights, backbone, train, val, config, device_for(train, config))
+        result = judge_weights(weights, backbone, train, val, config, device_for(train, config, backbone))
     warn_below(weights, result)
     return result
 
@@ -194,7 +194,7 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
     world, backbone = join_world(config.hardware), load_backbone(weights, config.images.channels)
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     path = result_path(weights, config.output, "linear")
-    fabric = device_for(train, config)
+    fabric = device_for(train, config, backbone)
     with using(weights), only_writers(world, probe_directory(path).root):
         probe = LinearProbe(config, backbone, train, val, probe_directory(path), fabric)
         result = fit_probe(probe, resume)

@@ -65,7 +65,7 @@ def neighbors(
     sheet = sheet_file(made.sheet) if made.sheet else None
     asked, root = ListedImages(paths, reading_of(made.images)), Path(str(path_of(weights))).expanduser()
     images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
-    fabric = device_for(images, made)
+    fabric = device_for(images, made, backbone)
     backbone = backbone.to(fabric.device)
     folder = Path(made.index).expanduser() if made.index else _own_index(str(root), made.data)
     with using(str(root)):

@@ -212,7 +212,7 @@ def _labels(
     classifier: Classifier, facts: dict[str, Any], trust: Trust | None, config: PredictConfig, images: Images
 ) -> Rows:
     """One row per image."""
-    fabric = device_for(images, config)
+    fabric = device_for(images, config, classifier.backbone)
     batch_size = config.batch_size or 256
     batches = classify(classifier, images, config.images, fabric, batch_size, trust)
     for batch in watched(batches, "predicting", total=-(-len(images) // batch_size)):

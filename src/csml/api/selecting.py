@@ -21,8 +21,8 @@ from csml.data.tables import read_table, write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
 from csml.errors import CsmlError
-from csml.evaluation.features import extract_features
 from csml.evaluation.selection import select_next
+from csml.evaluation.stored_features import stored_features
 from csml.runs.directory import directory_of
 from csml.weights import load_backbone, load_classifier
 
@@ -127,9 +127,9 @@ def _seen(weights: str, images: Images, config: SelectConfig) -> tuple[torch.Ten
     has_classifier = not names_weights(weights) and directory_of(weights).classifier.exists()
     classifier = load_classifier(weights)[0] if has_classifier else None
     backbone = load_backbone(weights, config.images.channels) if classifier is None else classifier.backbone
-    fabric = device_for(images, config)
+    fabric = device_for(images, config, backbone)
     failures = Failures(images, config.images.max_failed)
-    found = extract_features(backbone.to(fabric.device), images, config.images, fabric, failures=failures)
+    found = stored_features(backbone.to(fabric.device), images, config.images, fabric, failures=failures)
     features = found.by_stage[4]
     if classifier is None:
         return features, None

@@ -20,7 +20,7 @@ from csml.distributed.failure import ProcessLost, who_failed
 from csml.distributed.launch import is_launched, was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, told
-from csml.models.backbones import is_depthwise
+from csml.models.backbones import Backbone, has_depthwise, is_depthwise
 from csml.runs.directory import RunDirectory
 from csml.runs.facts import write_facts
 from csml.runs.locks import only_writer, require_unused
@@ -134,18 +134,21 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
     loop.fit()
 
 
-def device_for(images: Images, config: Any) -> Fabric:
-    """The device that a config with `images` and `hardware` asks for; a `model` in it decides the precision."""
+def device_for(images: Images, config: Any, network: Backbone | None = None) -> Fabric:
+    """The device that a config with `images` and `hardware` asks for; the network, or else a `model` in the config,
+    decides the precision."""
     model = getattr(config, "model", None)
-    hardware = hardware_for(model.backbone, config.hardware) if model else config.hardware
+    suited = network if network is not None else model and model.backbone
+    hardware = hardware_for(suited, config.hardware) if suited else config.hardware
     return fabric_for(images, config.images.workers, hardware)
 
 
-def hardware_for(backbone: str, hardware: HardwareConfig) -> HardwareConfig:
+def hardware_for(backbone: str | Backbone, hardware: HardwareConfig) -> HardwareConfig:
     """The settings with the precision that suits a network: on CPUs, bf16 makes depthwise convolutions slow."""
-    if hardware.precision == "auto" and accelerator_of(hardware) == "cpu" and is_depthwise(backbone):
-        return replace(hardware, precision="32-true")
-    return hardware
+    if hardware.precision != "auto" or accelerator_of(hardware) != "cpu":
+        return hardware
+    depthwise = is_depthwise(backbone) if isinstance(backbone, str) else has_depthwise(backbone)
+    return replace(hardware, precision="32-true") if depthwise else hardware
 
 
 def continue_options(run: RunDirectory) -> Options:

@@ -44,9 +44,15 @@ class ImagesConfig(Settings):
     """Number of validation images if data is `synthetic`."""
     synthetic_size: int | None = bounded(None, low=8, limit=4096, unit="pixels")
     """Side of the synthetic images in pixels; by default the size of the crops."""
+    cache: Literal["auto", "on", "off"] = "auto"
+    """Keep decoded images in csml's cache, reduced to what crops need, so that each file of a folder is decoded once
+    instead of in every epoch. auto: if all images of the folder fit into `cache_gb`. Crops differ from those of `off`
+    by one more resize."""
+    cache_gb: float = bounded(8.0, above=0, limit=1e6)
+    """Gigabytes that decoded images of all folders may take together; the oldest make room for new ones."""
     workers: int | None = common(bounded(None, low=0, limit=1024))
-    """Processes that decode images. By default none for data in memory, one if the CPU trains, otherwise one per spare
-    core. More workers than spare cores make training slower."""
+    """Processes that decode images. By default none for data in memory and for decoded images (`cache`), one if the CPU
+    trains, otherwise one per spare core. More workers than spare cores make training slower."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ class HardwareConfig(Settings):
     """Number of pieces in which a batch goes through the network before each step. Raise it if the batch does not fit
     into memory."""
     threads: int | None = bounded(None, low=1, limit=1024)
-    """CPU threads. By default all cores; if the CPU trains, one less for each worker."""
+    """CPU threads. By default all cores; if the CPU trains, one less for each worker, and fewer while other programs
+    keep cores busy. A given number stays, and with it every bit of the result."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class RunConfig(Settings):
     batch_size: int = common(bounded(1024, low=2, limit=MAX_BATCH))
     """Images (anchors) per step."""
     seed: int = common(bounded(0, low=0, limit=SEEDS - 1))
-    """Random seed. The same seed on the same machine gives the same run."""
+    """Random seed. The same seed on the same machine gives the same run; give `hardware.threads` for the same bits."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     monitor: MonitorConfig = MonitorConfig()
     hardware: HardwareConfig = HardwareConfig()

@@ -86,10 +86,10 @@ class _Decoded:
         self.height, self.width = bands[0].height, bands[0].width
         self.deep = False
 
-    def rgb(self, shrink: int = 1) -> Image.Image:
+    def rgb(self, shrink: float = 1) -> Image.Image:
         return false_colour(np.concatenate([np.atleast_3d(np.asarray(band)) for band in self._bands], axis=2))
 
-    def bands(self, shrink: int = 1) -> tuple[Image.Image, ...]:
+    def bands(self, shrink: float = 1) -> tuple[Image.Image, ...]:
         return self._bands
 
 

@@ -38,10 +38,10 @@ class Decodable(Protocol):
     deep: bool
     """whether values of more than 8 bits are scaled to 8"""
 
-    def rgb(self, shrink: int = 1) -> Image.Image:
+    def rgb(self, shrink: float = 1) -> Image.Image:
         """The image in RGB, for people and for networks with three input channels."""
 
-    def bands(self, shrink: int = 1) -> tuple[Image.Image, ...]:
+    def bands(self, shrink: float = 1) -> tuple[Image.Image, ...]:
         """8-bit images of one or three channels each that together are the channels of the image."""
 
 
@@ -101,7 +101,7 @@ class Picture:
     def close(self) -> None:
         self._image.close()
 
-    def rgb(self, shrink: int = 1) -> Image.Image:
+    def rgb(self, shrink: float = 1) -> Image.Image:
         """Decode to an RGB image and close the file.
 
         Args:
@@ -112,12 +112,12 @@ class Picture:
             DecodeError: the file is damaged or truncated.
         """
         with self._as_decode_error(), self._image as image:
-            if shrink > 1:
-                image.draft("RGB", (image.width // shrink, image.height // shrink))
+            if shrink >= 2:
+                image.draft("RGB", (image.width // int(shrink), image.height // int(shrink)))
             image.load()
             return to_rgb(ImageOps.exif_transpose(image) if self.upright else image, self.reading)
 
-    def bands(self, shrink: int = 1) -> tuple[Image.Image, ...]:
+    def bands(self, shrink: float = 1) -> tuple[Image.Image, ...]:
         """Decode to the channels of `reading` and close the file; arguments and errors as `rgb`."""
         if self.reading.channels in (1, 3):
             return bands_of(self.rgb(shrink), self.reading)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from csml.config import NAMED, ImagesConfig
+from csml.data.decoded import store_for
 from csml.data.depth import reading_of
 from csml.data.images import FolderImages
 from csml.data.index import FolderIndex, index_folder, left_out
@@ -52,7 +53,7 @@ def folder_images(root: Path, config: ImagesConfig, classes: tuple[str, ...] | N
     if len(index) == 0:
         raise CsmlError(f"data: no image below {root}{_hint(root, index)}")
     labels, names = folder_labels(_paths(index), config, classes, root)
-    return FolderImages(index, labels, names, reading_of(config))
+    return FolderImages(index, labels, names, reading_of(config), store_for(config, len(index)))
 
 
 def split_folders(root: Path) -> tuple[Path, Path | None]:

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from csml.data.decode import Decodable, DecodeError, open_picture
+from csml.data.decoded import DecodedStore
 from csml.data.depth import COLOUR, Reading, false_colour
 from csml.data.index import FolderIndex
 from csml.files import cache_key
@@ -149,9 +150,13 @@ class FileImages(ABC):
                     good[start + row] = True
         return [torch.from_numpy(crop).permute(0, 3, 1, 2).contiguous() for crop in crops], good
 
+    def open_to_cut(self, id: int) -> Decodable:
+        """Like `open`, for who needs crops only."""
+        return self.open(id)
+
     def _open(self, id: int) -> Decodable | None:
         try:
-            return self.open(id)
+            return self.open_to_cut(id)
         except DecodeError:
             return None
 
@@ -165,9 +170,11 @@ class FolderImages(FileImages):
         labels: np.ndarray | None = None,
         classes: tuple[str, ...] = (),
         reading: Reading = COLOUR,
+        decoded: DecodedStore | None = None,
     ) -> None:
         self.index = index
         self.reading = reading
+        self.decoded = decoded
         self.labels = np.full(len(index), UNLABELED, dtype=np.int64) if labels is None else labels
         self.classes = classes
 
@@ -179,6 +186,9 @@ class FolderImages(FileImages):
 
     def source(self, id: int) -> Path:
         return self.path(id)
+
+    def open_to_cut(self, id: int) -> Decodable:
+        return self.open(id) if self.decoded is None else self.decoded.open(self.path(id))
 
     def name(self, id: int) -> str:
         return self.index.name(id)
@@ -216,16 +226,24 @@ def cut_picture(picture: Decodable, boxes: np.ndarray, sizes: Sequence[int]) -> 
     """Decode a file once, no larger than needed, cut its boxes `(V, 4)` and resize each to its size: uint8
     `(size, size, C)` each."""
     # Decode at least twice as large as needed, as Pillow's thumbnails do: the resize filter then hides the shortcut.
-    shrink = min(min(box[2], box[3]) // (2 * size) for box, size in zip(boxes, sizes, strict=True))
-    bands = picture.bands(int(shrink))
-    if bands[0].width != picture.width:
-        boxes = np.round(boxes * (bands[0].width / picture.width)).astype(np.int64)
+    shrink = min(min(box[2], box[3]) / (2 * size) for box, size in zip(boxes, sizes, strict=True))
+    bands = picture.bands(shrink)
+    across, down = bands[0].width / picture.width, bands[0].height / picture.height
     pieces = []
     for (top, left, height, width), size in zip(boxes.tolist(), sizes, strict=True):
-        box = (left, top, left + width, top + height)
-        cut = [band.crop(box).resize((size, size), Image.Resampling.BILINEAR) for band in bands]
+        box = (left * across, top * down, (left + width) * across, (top + height) * down)
+        cut = [_cut_band(band, box, size, whole=across == down == 1) for band in bands]
         pieces.append(np.concatenate([np.atleast_3d(np.asarray(piece)) for piece in cut], axis=2))  # (size, size, C)
     return pieces
+
+
+def _cut_band(band: Image.Image, box: tuple[float, float, float, float], size: int, whole: bool) -> Image.Image:
+    """A square crop. In an image that was shrunk, a box begins and ends between pixels."""
+    if whole:
+        left, top, right, bottom = map(int, box)
+        return band.crop((left, top, right, bottom)).resize((size, size), Image.Resampling.BILINEAR)
+    inside = (*box[:2], min(box[2], band.width), min(box[3], band.height))
+    return band.resize((size, size), Image.Resampling.BILINEAR, box=inside)
 
 
 class Subset:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from csml.config import ImagesConfig
 from csml.data.decode import image_suffixes
+from csml.data.decoded import store_for
 from csml.data.depth import reading_of
 from csml.data.images import FolderImages, Images
 from csml.data.index import index_paths, say_left_out, suffix_of
@@ -70,5 +71,5 @@ def _arranged(
     root: Path, paths: list[str], config: ImagesConfig, place: object, texts: list[str | None] | None
 ) -> dict[str, Images]:
     index = index_paths(root, [os.fsencode(path) for path in paths])
-    images = FolderImages(index, reading=reading_of(config))
+    images = FolderImages(index, reading=reading_of(config), decoded=store_for(config, len(index)))
     return arrange(images, paths, config, place, texts)

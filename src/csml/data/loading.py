@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from csml.config import HardwareConfig
-from csml.data.images import ArrayImages, BoxMaker, Images, source_of
+from csml.data.concat import ConcatImages
+from csml.data.images import ArrayImages, BoxMaker, FolderImages, Images, source_ids, source_of
 from csml.data.sampling import BatchPlan
-from csml.distributed.device import accelerator_of, build_fabric
+from csml.distributed.device import accelerator_of, build_fabric, use_cores
 from csml.distributed.world import Part, cores_each, whole
 from csml.pixels import CropSpec, center_boxes, random_boxes
 
@@ -70,18 +71,39 @@ def center_batches(
 
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
-    """Number of decoding workers: `asked`, else 0 for arrays, 1 if the CPU trains, one per spare core beside a GPU."""
+    """Number of decoding workers: `asked`, else 0 for arrays, 1 if the CPU trains, one per spare core beside a GPU.
+
+    If the CPU trains, images that are all decoded already need no worker.
+    """
     cores = cores_each()
     if asked is not None:
         return asked
-    if isinstance(source_of(images), ArrayImages) or cores == 1:
+    if isinstance(source_of(images), ArrayImages) or cores == 1 or (accelerator == "cpu" and all_decoded(images)):
         return 0
     return 1 if accelerator == "cpu" else min(16, cores - 1)
+
+
+def all_decoded(images: Images) -> bool:
+    """Whether the cache has every image of a folder, or of several."""
+    source = source_of(images)
+    if isinstance(source, ConcatImages):
+        return all(all_decoded(member) for member in source.members)
+    if not isinstance(source, FolderImages) or source.decoded is None:
+        return False
+    return source.decoded.lacking(source.path(id) for id in source_ids(images).tolist()) == 0
 
 
 def fabric_for(images: Images, workers: int | None, hardware: HardwareConfig) -> Fabric:
     """The fabric to run on, with a core left free for each worker that decodes `images`."""
     return build_fabric(hardware, worker_count(images, workers, accelerator_of(hardware)))
+
+
+def workers_for_epoch(images: Images, asked: int | None, hardware: HardwareConfig, accelerator: str) -> int:
+    """Number of workers for the next epoch. After the first epoch images may be decoded: then all cores train."""
+    workers = worker_count(images, asked, accelerator)
+    if not isinstance(source_of(images), ArrayImages):
+        use_cores(hardware, accelerator, workers)
+    return workers
 
 
 def loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:

@@ -7,9 +7,10 @@ import numpy as np
 from csml.config import ImagesConfig, split_sources
 from csml.data.concat import ConcatImages
 from csml.data.decode import DecodeError, Picture
+from csml.data.decoded import say_store
 from csml.data.downloads import cifar10, cifar100, stl10
 from csml.data.huggingface import HubImages
-from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
+from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_ids, source_of
 from csml.data.sources import open_sources
 from csml.data.synthetic import synthetic
 from csml.data.tars import TarImages
@@ -40,7 +41,7 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     of each class is held out as the test set of the protocols; pre-training does not use labels and uses all images.
     """
     splits = judged_on(_open_whole(data, config), config.test)
-    splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config)))
+    splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config), *_decoded(splits.train, config)))
     if config.sample is None:
         return splits
     train = _sampled(splits.train, config.sample)
@@ -82,6 +83,15 @@ def _looked_at(images: Images, config: ImagesConfig) -> tuple[str, ...]:
     if config.sixteen_bit == "percentile":
         return ("16 bits become 8: each channel of an image from its 0.5 to its 99.5 percentile",)
     return ("16 bits become 8: 65 535 becomes 255 (for dark images: --images.sixteen_bit percentile)",)
+
+
+def _decoded(images: Images, config: ImagesConfig) -> tuple[str, ...]:
+    """A note about the cache of decoded images, in which room is made for these."""
+    source = source_of(images)
+    if not isinstance(source, FolderImages):
+        return ()
+    line = say_store(config, [source.path(id) for id in source_ids(images).tolist()])
+    return (line,) if line else ()
 
 
 def splits_of(train: Images, val: Images | None = None, notes: tuple[str, ...] = ()) -> DataSplits:

@@ -48,7 +48,7 @@ class TiffPicture:
             if Image.MAX_IMAGE_PIXELS is not None and self.height * self.width > Image.MAX_IMAGE_PIXELS:
                 raise ValueError(f"it has {self.height * self.width:,} pixels, too many for a picture")
 
-    def bands(self, shrink: int = 1) -> tuple[Image.Image, ...]:
+    def bands(self, shrink: float = 1) -> tuple[Image.Image, ...]:
         """Decode; a TIFF file is never shrunk."""
         values, wanted = self._values(), self.reading.channels  # (H, W, C)
         with as_decode_error(self.source):
@@ -60,7 +60,7 @@ class TiffPicture:
                 check_channels(self.channels, self.reading)
         return tuple(Image.fromarray(np.ascontiguousarray(values[..., c])) for c in range(wanted))
 
-    def rgb(self, shrink: int = 1) -> Image.Image:
+    def rgb(self, shrink: float = 1) -> Image.Image:
         """The first three channels, or one as grey, for people to look at."""
         return false_colour(self._values())
 

@@ -41,8 +41,8 @@ def build_fabric(config: HardwareConfig, decoders: int = 0) -> Fabric:
         keep_freed_memory()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    elif accelerator == "cpu" and decoders:
-        torch.set_num_threads(max(1, cores_each() - decoders))
+    elif decoders:
+        use_cores(config, accelerator, decoders)
     precision = config.precision
     if precision == "auto":
         precision = "bf16-mixed" if computes_bf16(accelerator) else "32-true"
@@ -63,6 +63,14 @@ def build_fabric(config: HardwareConfig, decoders: int = 0) -> Fabric:
         except (RuntimeError, ValueError, TypeError) as error:
             why = reason(error)
             raise CsmlError(f"hardware.accelerator: {accelerator} cannot be used here ({why}); try cpu") from error
+
+
+def use_cores(config: HardwareConfig, accelerator: str, decoders: int) -> None:
+    """Let a CPU train with all cores but those of the worker processes that decode; OMP_NUM_THREADS is the most."""
+    if config.threads is None and accelerator == "cpu":
+        allowed = os.environ.get("OMP_NUM_THREADS", "")
+        most = int(allowed) if allowed.isdecimal() and int(allowed) else cores_each()
+        torch.set_num_threads(max(1, min(most, cores_each() - decoders)))
 
 
 def keep_freed_memory() -> None:

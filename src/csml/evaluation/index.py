@@ -13,7 +13,7 @@ from csml.config import ImagesConfig
 from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images, source_ids, source_of
 from csml.errors import CsmlError
-from csml.evaluation.features import feature_batches
+from csml.evaluation.stored_features import stored_batches
 from csml.files import atomic_write, cache_key, open_matrix
 from csml.models.backbones import Backbone, feature_channels, weights_key
 from csml.progress import watched
@@ -82,7 +82,7 @@ def _make(file: Path, backbone: Backbone, images: Images, config: ImagesConfig, 
     if not len(images):
         raise CsmlError("data: there is no image to search among")
     failures = Failures(images, config.max_failed)
-    batches = feature_batches(backbone, images, config, fabric, batch_size=_BATCH)
+    batches = stored_batches(backbone, images, config, fabric, batch_size=_BATCH)
     with atomic_write(file) as temporary:
         # float16 halves the file, and neighbours differ only where similarities agree to three digits.
         matrix = open_matrix(temporary, np.float16, (len(images), feature_channels(backbone)[4]))

@@ -11,7 +11,8 @@ from csml.config import KnnConfig
 from csml.data.failures import Failures
 from csml.data.images import Images
 from csml.distributed.world import World, world_of
-from csml.evaluation.features import Features, extract_features
+from csml.evaluation.features import Features
+from csml.evaluation.stored_features import stored_features
 from csml.models.backbones import Backbone
 from csml.models.raw_pixels import RawPixels
 from csml.search.across import search_across
@@ -76,7 +77,7 @@ def judge_knn(
     """
     backbone = backbone.to(fabric.device)
     kept, test = (
-        extract_features(
+        stored_features(
             backbone,
             images,
             config.images,

@@ -11,8 +11,9 @@ from torch import Tensor
 from csml.config import ImagesConfig
 from csml.data.decode import Decodable
 from csml.data.images import ArrayImages, Images, cut_picture, source_of
-from csml.evaluation.features import feature_batches, prepare, readable_rows
+from csml.evaluation.features import prepare, readable_rows
 from csml.evaluation.index import SearchIndex, index_file, open_index
+from csml.evaluation.stored_features import stored_batches
 from csml.explorer.drawing import Drawing
 from csml.files import cache_key, save_array
 from csml.models.backbones import FeatureNet, normalization
@@ -119,7 +120,7 @@ def _from_features(classifier: Classifier, features: Tensor) -> Tensor:
 def _from_images(classifier: Classifier, opened: Opened) -> Tensor:
     images, fabric = opened.data.train, opened.fabric
     classifier = classifier.to(fabric.device)
-    batches = feature_batches(classifier.backbone, images, opened.config, fabric, batch_size=256)
+    batches = stored_batches(classifier.backbone, images, opened.config, fabric)
     found = []
     for batch in watched(batches, "predicting", total=-(-len(images) // 256)):
         scores = classifier.scores(batch.by_stage[4].to(fabric.device)).float().cpu()

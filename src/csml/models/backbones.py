@@ -127,8 +127,13 @@ def own_narrowing(net: Backbone) -> int:
 def is_depthwise(name: str) -> bool:
     """Whether the network has depthwise convolutions: on CPUs their gradient takes twice as long in bf16."""
     with torch.device("meta"):
-        modules = build_backbone(name).modules()
-        return any(isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1 for module in modules)
+        return has_depthwise(build_backbone(name))
+
+
+def has_depthwise(net: Backbone) -> bool:
+    """The same of a network."""
+    modules = net.modules()
+    return any(isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1 for module in modules)
 
 
 def weights_key(net: Backbone) -> list[float]:

@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
+from csml.api.session import hardware_for
 from csml.config import STAGES, HardwareConfig, ImagesConfig, Layer, configure, field_keys
 from csml.data.images import UNLABELED, Images, Subset
 from csml.data.loading import fabric_for
 from csml.data.open import DataSplits, open_data
-from csml.evaluation.features import extract_features
 from csml.evaluation.knn import TEMPERATURE, vote
+from csml.evaluation.stored_features import stored_features
 from csml.models.backbones import Backbone
 from csml.reporting.embedding import Map, embed
 from csml.reporting.runs import FinishedRun
@@ -81,8 +82,9 @@ def open_seeing(run: FinishedRun) -> Opened:
     """Open the network and the data of a run on the best device of this machine, whatever machine trained it."""
     config = images_config(run)
     data = open_data(run.settings["data"], config)
-    fabric = fabric_for(data.train, config.workers, HardwareConfig())
-    return Opened(load_backbone(run.root).to(fabric.device), config, fabric, data)
+    net = load_backbone(run.root)
+    fabric = fabric_for(data.train, config.workers, hardware_for(net, HardwareConfig()))
+    return Opened(net.to(fabric.device), config, fabric, data)
 
 
 def see(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 0) -> Seen:
@@ -90,7 +92,7 @@ def see(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 0) -> S
     opened = open_seeing(run)
     net, config, fabric, data = opened.net, opened.config, opened.fabric, opened.data
     images = _some(opened.images, most, seed)
-    learnt = extract_features(net, images, config, fabric, stages=STAGES, description=f"features of {run.name}")
+    learnt = stored_features(net, images, config, fabric, stages=STAGES, description=f"features of {run.name}")
     good = learnt.good.numpy()
     if not good.all():  # an unreadable image has no features, so no place on the map
         images = Subset(images, np.flatnonzero(good))
@@ -98,7 +100,7 @@ def see(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 0) -> S
     tests = None
     if data.val is not None and data.labeled is not None:
         val = _some(data.val, most_tests, seed)
-        found = extract_features(net, val, config, fabric, stages=STAGES, description="features of test images")
+        found = stored_features(net, val, config, fabric, stages=STAGES, description="features of test images")
         if not bool(found.good.all()):
             readable = np.flatnonzero(found.good.numpy())
             val, found = Subset(val, readable), found.subset(readable)

@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 
 from csml.config import HardwareConfig, ImagesConfig, TrainingConfig
 from csml.data.images import Images
-from csml.data.loading import CropBatch, view_batches, worker_count
+from csml.data.loading import CropBatch, view_batches, workers_for_epoch
 from csml.data.sampling import BatchPlan, epoch_batches, steps_per_epoch
 from csml.distributed.world import world_of
 from csml.pixels import CropSpec
@@ -64,7 +64,7 @@ def crop_batches(
                 whole.only(rows, part) for rows, part in deal(len(batches[step]), config.hardware, world, smallest)
             )
 
-    workers = worker_count(images, config.images.workers, device)
+    workers = workers_for_epoch(images, config.images.workers, config.hardware, device)
     return view_batches(images, plans(), specs, workers, pin=device == "cuda")
 
 

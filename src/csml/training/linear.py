@@ -20,7 +20,8 @@ from csml.data.sampling import BatchPlan, epoch_batches, generator_for, plan_bat
 from csml.distributed.world import Part, world_of
 from csml.errors import CsmlError
 from csml.evaluation.accuracy import accuracy
-from csml.evaluation.features import Features, extract_features, prepare
+from csml.evaluation.features import Features, prepare
+from csml.evaluation.stored_features import stored_features
 from csml.files import cache_key
 from csml.models.backbones import Backbone, FeatureNet, feature_channels, normalization, weights_key
 from csml.pixels import CropSpec
@@ -193,7 +194,7 @@ class LinearProbe:
 
     def _features(self, images: Images, failures: Failures) -> Features:
         config = self.config
-        return extract_features(self.backbone, images, config.images, self.fabric, config.stages, failures=failures)
+        return stored_features(self.backbone, images, config.images, self.fabric, config.stages, failures=failures)
 
     def state_dict(self) -> dict[str, Any]:
         return {"origin": self.origin}

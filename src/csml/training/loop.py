@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 
 from csml.data.sampling import generator_for
 from csml.distributed.device import memory_format
+from csml.distributed.threads import threads_for
 from csml.distributed.world import running_statistics, set_running_statistics, world_of
 from csml.errors import CsmlError
 from csml.progress import Progress
@@ -49,6 +50,7 @@ class TrainingLoop:
             raise CsmlError(f"batch_size: at least {least} for {self.world.size} processes, not {config.batch_size}")
         network = task.network.to(memory_format=memory_format(config.hardware))
         self.network, self.optimizer = fabric.setup(network, task.optimizer)
+        self.threads = threads_for(config.hardware, self.device)
         self.epoch = 0
         """epochs that are complete"""
         self.step = 0
@@ -62,7 +64,7 @@ class TrainingLoop:
     def fit(self) -> dict[str, Any]:
         """Train until all epochs are done; returns the last record of metrics."""
         record: dict[str, Any] = {}
-        with StopSignals() as signals, self._logger() as logger:
+        with StopSignals() as signals, self._logger() as logger, self.threads:
             while not self.is_done():
                 self.task.before_epoch(self.epoch)
                 self.train_epoch(signals)
@@ -88,6 +90,7 @@ class TrainingLoop:
                 self.seconds += now - asked
                 if batch.part.last:
                     self.step += 1
+                    self.threads.adapt()
                     bar.advance(note=f"{self.means.anchors / self.seconds:,.0f} images/s")
                     saved = self._between_steps(signals, saved)
                 asked = time.monotonic()
