@@ -4,13 +4,14 @@ A detection hits an object of its class with an IoU of at least 0.5. Crowds and 
 """
 
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torchvision.ops import box_iou
 
-from csml.data.scenes import Scenes
+if TYPE_CHECKING:  # needs the extra [detect], which a report does not
+    from csml.data.scenes import Scenes
 
 BACKGROUND = "background"
 KINDS = ("class", "place", "duplicate", "background")
@@ -36,7 +37,7 @@ class _Image(NamedTuple):
     """`(D, O)` IoU"""
 
 
-def detection_errors(scenes: Scenes, results: list[dict[str, Any]], image_ids: list[int | str]) -> dict[str, Any]:
+def detection_errors(scenes: "Scenes", results: list[dict[str, Any]], image_ids: list[int | str]) -> dict[str, Any]:
     """Curves, threshold, confusions and errors of detections in COCO's result format; plain values for JSON.
 
     Args:
@@ -63,7 +64,7 @@ def detection_errors(scenes: Scenes, results: list[dict[str, Any]], image_ids: l
     }
 
 
-def _gathered(scenes: Scenes, results: list[dict[str, Any]], image_ids: list[int | str]) -> list[_Image]:
+def _gathered(scenes: "Scenes", results: list[dict[str, Any]], image_ids: list[int | str]) -> list[_Image]:
     ids = {name: id for id, name in enumerate(scenes.image_ids)}
     labels = {category: label for label, category in enumerate(scenes.category_ids)}
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -126,7 +127,7 @@ def _curve(scores: np.ndarray, right: np.ndarray, total: int) -> dict[str, list[
     }
 
 
-def _confusion(images: list[_Image], threshold: float, scenes: Scenes) -> list[list[int]]:
+def _confusion(images: list[_Image], threshold: float, scenes: "Scenes") -> list[list[int]]:
     """Rows: what there is; columns: what was detected; the last of both is the background."""
     classes = len(scenes.classes)
     counts = np.zeros((classes + 1, classes + 1), np.int64)
@@ -145,7 +146,7 @@ def _confusion(images: list[_Image], threshold: float, scenes: Scenes) -> list[l
     return counts.tolist()
 
 
-def _kinds(scenes: Scenes, images: list[_Image], hits: list[np.ndarray], threshold: float) -> dict[str, Any]:
+def _kinds(scenes: "Scenes", images: list[_Image], hits: list[np.ndarray], threshold: float) -> dict[str, Any]:
     """Errors by kind in total, by class, and the images with the lowest and highest F1."""
     total: dict[str, int] = dict.fromkeys(("right", *KINDS, "missed"), 0)
     by_class = {name: dict.fromkeys(total, 0) for name in scenes.classes}
