@@ -96,9 +96,10 @@ class Training:
         """A new directory, which no other page of the same run has. Those of workers that were cut off are deleted."""
         numbers = self.home.explore_tuned_numbers()
         for left in map(self.home.explore_tuned, numbers):
-            with suppress(CsmlError, OSError), only_writer(left.root):  # a worker that lives holds it
+            with suppress(CsmlError, OSError):  # it is held by a worker that lives, or another page has deleted it
                 if not left.result("finetune").exists() and _age(left) > _ABANDONED_SECONDS:
-                    shutil.rmtree(left.root)
+                    with only_writer(left.root):
+                        shutil.rmtree(left.root)
         for number in itertools.count(max(numbers, default=0) + 1):
             tuned = self.home.explore_tuned(number)
             with suppress(FileExistsError):  # another page has taken it this moment

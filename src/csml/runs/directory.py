@@ -4,7 +4,7 @@ RUN/
   config.yaml                every setting, resolved
   run.json                   verb, versions, commit, machine, data
   log.txt                    what the console showed
-  .lock                      who writes this directory now (`locks.py`)
+  .lock, .used               who writes this directory now, and who uses it (`locks.py`)
   metrics.jsonl              one line per epoch
   tensorboard/               the same as event files
   loggers.json               under which id W&B and MLflow know the run
