@@ -135,7 +135,7 @@ def test_auto_is_off_for_what_does_not_fit_and_says_so(photos: Path) -> None:
     assert store_for(config, 5000) is not None
     assert store_for(config, 1_281_167) is None
     assert store_for(ImagesConfig(size=224, cache="off"), 5) is None
-    line = say_store(ImagesConfig(size=224, cache_gb=0.001), sorted(photos.glob("*.jpg")))
+    line = say_store(ImagesConfig(size=224, cache_gb=0.001), 4, photos.glob("*.jpg"))
     assert line is not None and "images.cache: off" in line and "cache_gb" in line
 
 

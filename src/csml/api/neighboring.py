@@ -12,7 +12,7 @@ from csml.api.settings import given, using_config
 from csml.config import NAMED, NeighborsOfConfig, names_weights
 from csml.console import show_log
 from csml.data.depth import reading_of
-from csml.data.images import ListedImages
+from csml.data.images import ListedImages, store_of
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
 from csml.errors import CsmlError
@@ -61,8 +61,9 @@ def neighbors(
     if missing:
         raise CsmlError(f"{missing[0]} is not there; give image files")
     require_alone("neighbors", made.hardware)
-    asked, root = ListedImages(paths, reading_of(made.images)), Path(str(path_of(weights))).expanduser()
+    root = Path(str(path_of(weights))).expanduser()
     images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
+    asked = ListedImages(paths, reading_of(made.images), store_of(images))  # cropped as the others are
     fabric = device_for(images, made, backbone)
     backbone = backbone.to(fabric.device)
     folder = Path(made.index).expanduser() if made.index else _own_index(str(root), made.data)

@@ -20,7 +20,7 @@ from PIL import Image
 
 from csml.config import ImagesConfig
 from csml.data.decode import Decodable, open_picture
-from csml.data.depth import Reading, reading_of
+from csml.data.depth import Reading, false_colour, reading_of
 from csml.files import cache_dir, cache_key
 
 _FORMAT = 1
@@ -52,18 +52,21 @@ class DecodedStore:
         stored = None if entry is None else read_entry(entry, self.reading.channels)
         if stored is not None:
             return StoredPicture(*stored, path, self.reading)
-        picture = open_picture(path, self.reading)
+        picture = self.reduced(open_picture(path, self.reading), path)
+        if entry is not None and isinstance(picture, StoredPicture):
+            _write_entry(entry, picture.height, picture.width, picture.pixels)
+        return picture
+
+    def reduced(self, picture: Decodable, path: Path | None = None) -> Decodable:
+        """What the store would keep of a picture, so that its crops are those of a stored one."""
         shorter, longer = sorted((picture.height, picture.width))
         if longer > _LONGEST * shorter:
             return picture
-        height, width = picture.height, picture.width
         scale = min(1.0, self.side / shorter)
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
         bands = [_resized(band, size) for band in picture.bands(1 / scale)]
         pixels = np.concatenate([np.atleast_3d(np.asarray(band)) for band in bands], axis=2)  # (h, w, C)
-        if entry is not None:
-            _write_entry(entry, height, width, pixels)
-        return StoredPicture(height, width, pixels, path, self.reading)
+        return StoredPicture(picture.height, picture.width, pixels, path, self.reading)
 
     def entry(self, path: Path) -> Path | None:
         """Where the decoded image is, or would be; None if the file is not there."""
@@ -99,21 +102,22 @@ class StoredPicture:
     Args:
         height, width: of the image in the file; boxes are in its coordinates.
         pixels: uint8 `(h, w, C)`, reduced.
-        path: the file, for who needs more detail.
+        path: the file, for who needs more detail; None: there is no more.
         reading: how the file is read.
     """
 
     deep = False
 
-    def __init__(self, height: int, width: int, pixels: np.ndarray, path: Path, reading: Reading) -> None:
+    def __init__(self, height: int, width: int, pixels: np.ndarray, path: Path | None, reading: Reading) -> None:
         self.height, self.width, self.pixels, self.path, self.reading = height, width, pixels, path, reading
 
     def rgb(self, shrink: float = 1) -> Image.Image:
-        return open_picture(self.path, self.reading).rgb(shrink)
+        return false_colour(self.pixels) if self.path is None else open_picture(self.path, self.reading).rgb(shrink)
 
     def bands(self, shrink: float = 1) -> tuple[Image.Image, ...]:
         # `shrink` asks for twice the pixels of a crop, because a decoder shrinks roughly; these were resized well.
-        if self.width > _ENLARGED * max(1.0, 2 * shrink) * self.pixels.shape[1]:
+        enlarged = self.width / self.pixels.shape[1] / max(1.0, 2 * shrink)
+        if enlarged > _ENLARGED and self.path is not None:
             return open_picture(self.path, self.reading).bands(shrink)
         if self.pixels.shape[2] == 3:
             return (Image.fromarray(self.pixels),)
@@ -129,19 +133,19 @@ def store_for(config: ImagesConfig, images: int) -> DecodedStore | None:
     return store if config.cache == "on" or (config.cache == "auto" and fits) else None
 
 
-def say_store(config: ImagesConfig, paths: list[Path]) -> str | None:
-    """Make room for the images, and say what the cache does for them."""
+def say_store(config: ImagesConfig, images: int, paths: Iterable[Path]) -> str | None:
+    """Make room for so many images, and say what the cache does for them; `paths` are looked at if they fit."""
     if config.cache == "off":
         return None
-    store, room = store_for(config, len(paths)), _store(config).bytes_of(len(paths)) / _GB
+    store, room = store_for(config, images), _store(config).bytes_of(images) / _GB
     if store is None:
         return (
-            f"images.cache: off, because {len(paths):,} decoded images take about {room:,.0f} GB "
+            f"images.cache: off, because {images:,} decoded images take about {room:,.0f} GB "
             f"(images.cache_gb {config.cache_gb:g}); every epoch decodes every file"
         )
     lacking = store.lacking(paths)
     if lacking == 0:
-        return f"images.cache: all {len(paths):,} images are decoded"
+        return f"images.cache: all {images:,} images are decoded"
     store.make_room(lacking)
     return f"images.cache: {lacking:,} images are decoded once, to {store.side} pixels (about {room:.2g} GB)"
 

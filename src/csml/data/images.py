@@ -107,6 +107,8 @@ class FileImages(ABC):
     classes: tuple[str, ...]
     reading: Reading = COLOUR
     """channels and depth"""
+    decoded: DecodedStore | None = None
+    """where decoded files are kept"""
 
     @property
     def channels(self) -> int:
@@ -150,13 +152,11 @@ class FileImages(ABC):
                     good[start + row] = True
         return [torch.from_numpy(crop).permute(0, 3, 1, 2).contiguous() for crop in crops], good
 
-    def open_to_cut(self, id: int) -> Decodable:
-        """Like `open`, for who needs crops only."""
-        return self.open(id)
-
     def _open(self, id: int) -> Decodable | None:
+        """Open an image to cut crops from it."""
         try:
-            return self.open_to_cut(id)
+            source = self.source(id) if self.decoded is not None else None
+            return self.decoded.open(source) if self.decoded and isinstance(source, Path) else self.open(id)
         except DecodeError:
             return None
 
@@ -187,9 +187,6 @@ class FolderImages(FileImages):
     def source(self, id: int) -> Path:
         return self.path(id)
 
-    def open_to_cut(self, id: int) -> Decodable:
-        return self.open(id) if self.decoded is None else self.decoded.open(self.path(id))
-
     def name(self, id: int) -> str:
         return self.index.name(id)
 
@@ -200,9 +197,10 @@ class FolderImages(FileImages):
 class ListedImages(FileImages):
     """Individual files, in the given order."""
 
-    def __init__(self, paths: Sequence[Path], reading: Reading = COLOUR) -> None:
+    def __init__(self, paths: Sequence[Path], reading: Reading = COLOUR, decoded: DecodedStore | None = None) -> None:
         self.paths = list(paths)
         self.reading = reading
+        self.decoded = decoded
         self.labels = np.full(len(paths), UNLABELED, dtype=np.int64)
         self.classes: tuple[str, ...] = ()
 
@@ -296,6 +294,12 @@ def source_of(images: Images) -> Images:
     while isinstance(images, Subset):
         images = images.images
     return images
+
+
+def store_of(images: Images) -> DecodedStore | None:
+    """Where the decoded files of a data set are kept, if they are."""
+    source = source_of(images)
+    return source.decoded if isinstance(source, FileImages) else None
 
 
 def source_ids(images: Images) -> np.ndarray:

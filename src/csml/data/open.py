@@ -90,7 +90,7 @@ def _decoded(images: Images, config: ImagesConfig) -> tuple[str, ...]:
     source = source_of(images)
     if not isinstance(source, FolderImages):
         return ()
-    line = say_store(config, [source.path(id) for id in source_ids(images).tolist()])
+    line = say_store(config, len(images), (source.path(id) for id in source_ids(images).tolist()))
     return (line,) if line else ()
 
 

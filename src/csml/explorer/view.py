@@ -10,7 +10,7 @@ from torch import Tensor
 
 from csml.config import ImagesConfig
 from csml.data.decode import Decodable
-from csml.data.images import ArrayImages, Images, cut_picture, source_of
+from csml.data.images import ArrayImages, Images, cut_picture, source_of, store_of
 from csml.evaluation.features import prepare
 from csml.evaluation.index import SearchIndex, index_file, open_index
 from csml.evaluation.stored_features import stored_batches
@@ -134,5 +134,6 @@ def _crop(picture: Decodable, images: Images, config: ImagesConfig) -> Tensor:
     boxes = center_boxes(torch.tensor([[picture.height, picture.width]]), config.eval_crop)
     if isinstance(source_of(images), ArrayImages):
         return crop_resize(torch.from_numpy(np.array(picture.rgb()))[None], boxes, config.size)
-    (cut,) = cut_picture(picture, boxes.numpy(), [config.size])
+    store = store_of(images)
+    (cut,) = cut_picture(store.reduced(picture) if store else picture, boxes.numpy(), [config.size])
     return torch.from_numpy(cut).permute(2, 0, 1)[None]
