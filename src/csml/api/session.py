@@ -17,7 +17,7 @@ from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.distributed.device import accelerator_of
 from csml.distributed.failure import ProcessLost, who_failed
-from csml.distributed.launch import is_launched, was_restarted
+from csml.distributed.launch import is_launched, restart_count, was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, told
 from csml.models.backbones import Backbone, has_depthwise, is_depthwise
@@ -70,7 +70,8 @@ def start(
         in_memory: images, where they were passed instead of a path.
     """
     options = Options(overwrite, path_of(resume))
-    if options.resume is None and not is_launched():  # a launcher may have restarted a run that exists
+    may_exist = is_launched() or restart_count() > 0  # a launcher or a cluster may have restarted a run
+    if options.resume is None and not may_exist:
         require_free(config.out, overwrite)
     return Run(in_processes(function, config.hardware, config, options, in_memory), data=in_memory)
 

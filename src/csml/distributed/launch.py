@@ -69,8 +69,12 @@ def was_restarted(world: World) -> bool:
 
     The maximum over all processes counts, since torchrun on a machine that came back starts to count from 0.
     """
-    counts = (int(os.environ.get(name, "0")) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
-    return world.all_reduce_max(max(counts)) > 0
+    return world.all_reduce_max(restart_count()) > 0
+
+
+def restart_count() -> int:
+    """How often torchrun or SLURM has restarted this process, as far as it knows."""
+    return max(int(os.environ.get(name, "0")) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
 
 
 def is_lost(error: RuntimeError) -> bool:
