@@ -6,6 +6,8 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from csml.ablations.outcomes import Outcome, as_json, summarize
-from csml.ablations.plans import Variation
+from csml.ablations.plans import Ablation, Variation
+from csml.ablations.plot import draw
 from csml.runs.facts import commit
 from csml.runs.interruption import StopSignals
 from csml.training.loop import TrainingLoop
@@ -61,6 +64,42 @@ def earlier(folder: Path, parser: argparse.ArgumentParser, settings: list[str]) 
         Outcome(Variation(run.pop("variation"), None, {}, {}, {}), run.pop("seed"), run, [])
         for run in map(dict, found["runs"])
     ]
+
+
+def fill_rows(
+    parser: argparse.ArgumentParser,
+    module: str,
+    rows: Sequence[str],
+    measure: Callable[[argparse.Namespace, str, int], dict[str, float]],
+) -> None:
+    """Measure rows for every seed, write results.json after each, and plot them; rows that are there are kept.
+
+    Args:
+        parser: of the command line; gets --seeds, --rows, --runs and --output, and has a --title.
+        module: of the command, as `python -m` calls it.
+        rows: all there are, in their order.
+        measure: (command line, row, seed) → what was measured.
+    """
+    name = module.rpartition(".")[2].replace("_", "-")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
+    parser.add_argument("--rows", nargs="*", default=list(rows))
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--output", type=Path, default=Path(name), help="rows in this folder are kept")
+    asked = parser.parse_args()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    done = {(o.seed, o.variation.name): o for o in earlier(asked.output, parser, [])}
+    for seed, row in product(asked.seeds, asked.rows):
+        if (seed, row) not in done:
+            done[seed, row] = Outcome(Variation(row, None, {}, {}, {}), seed, measure(asked, row, seed), [])
+            print(row, seed, done[seed, row].measured, flush=True)
+            write_results(asked.output, asked.title, module, _in_order(done, rows))
+    shown = Ablation(name, asked.title, tuple(asked.seeds), (), {}, {}, "dots")
+    draw(shown, _in_order(done, rows)).savefig(asked.output / "plot.png", dpi=150)
+
+
+def _in_order(done: dict[tuple[int, str], Outcome], rows: Sequence[str]) -> list[Outcome]:
+    """By seed, and in the order of the rows."""
+    return [done[seed, row] for seed, row in product(sorted({seed for seed, _ in done}), rows) if (seed, row) in done]
 
 
 def new_plot(x_label: str) -> tuple[Figure, Axes]:

@@ -8,7 +8,6 @@ Rows that are there are kept.
 """
 
 import argparse
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import csml
-from benchmarks.evidence import earlier, write_results
-from csml.ablations.outcomes import Outcome
-from csml.ablations.plans import Ablation, Variation
-from csml.ablations.plot import draw
+from benchmarks.evidence import fill_rows
 from csml.api.pretraining import pretrain_config
 from csml.config import PretrainConfig
 from csml.data.images import Images
@@ -57,29 +53,8 @@ def main() -> None:
     parser.add_argument("--preset", default="photos")
     parser.add_argument("--size", type=int, default=112)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
-    parser.add_argument("--rows", nargs="*", default=list(ROWS))
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--title", default="From weights")
-    parser.add_argument("--output", type=Path, default=Path("from-weights"), help="rows in this folder are kept")
-    asked = parser.parse_args()
-    asked.output.mkdir(parents=True, exist_ok=True)
-    done = {(o.variation.name, o.seed): o for o in earlier(asked.output, parser, [])}
-    for seed, row in product(asked.seeds, (START, *asked.rows)):
-        if (row, seed) in done:
-            continue
-        done[row, seed] = Outcome(Variation(row, None, {}, {}, {}), seed, _measured(asked, row, seed), [])
-        print(row, seed, done[row, seed].measured, flush=True)
-        write_results(asked.output, asked.title, "benchmarks.from_weights", _in_order(done))
-    shown = Ablation("from-weights", asked.title, tuple(asked.seeds), (), {}, {}, "dots")
-    draw(shown, _in_order(done)).savefig(asked.output / "plot.png", dpi=150)
-
-
-def _in_order(done: dict[tuple[str, int], Outcome]) -> list[Outcome]:
-    """By seed, and in the order of the rows."""
-    return [
-        done[row, seed] for seed, row in product(sorted({s for _, s in done}), (START, *ROWS)) if (row, seed) in done
-    ]
+    fill_rows(parser, "benchmarks.from_weights", (START, *ROWS), _measured)
 
 
 def _measured(asked: argparse.Namespace, row: str, seed: int) -> dict[str, float]:

@@ -6,15 +6,10 @@ kept.
 """
 
 import argparse
-from itertools import product
-from pathlib import Path
 from typing import Any
 
 import csml
-from benchmarks.evidence import earlier, write_results
-from csml.ablations.outcomes import Outcome
-from csml.ablations.plans import Ablation, Variation
-from csml.ablations.plot import draw
+from benchmarks.evidence import fill_rows
 from csml.api.detecting import detect_config, open_data
 from csml.data.scenes.repair import AnnotatedFiles
 from csml.runs.directory import RunDirectory
@@ -30,21 +25,8 @@ def main() -> None:
     parser.add_argument("--preset", default="small-fpn")
     parser.add_argument("--size", type=int, default=112, help="side of the crops of the unlabelled training")
     parser.add_argument("--epochs", type=int, default=20, help="epochs of the unlabelled training")
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
-    parser.add_argument("--rows", nargs="*", default=[RANDOM, START, FURTHER])
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--title", default="Objects from weights")
-    parser.add_argument("--output", type=Path, default=Path("objects"), help="rows in this folder are kept")
-    asked = parser.parse_args()
-    asked.output.mkdir(parents=True, exist_ok=True)
-    done = {(o.variation.name, o.seed): o for o in earlier(asked.output, parser, [])}
-    for seed, row in product(asked.seeds, asked.rows):
-        if (row, seed) not in done:
-            done[row, seed] = Outcome(Variation(row, None, {}, {}, {}), seed, _measured(asked, row, seed), [])
-            print(row, seed, done[row, seed].measured, flush=True)
-            write_results(asked.output, asked.title, "benchmarks.objects", list(done.values()))
-    shown = Ablation("objects", asked.title, tuple(asked.seeds), (), {}, {}, "dots")
-    draw(shown, list(done.values())).savefig(asked.output / "plot.png", dpi=150)
+    fill_rows(parser, "benchmarks.objects", (RANDOM, START, FURTHER), _measured)
 
 
 def _measured(asked: argparse.Namespace, row: str, seed: int) -> dict[str, float]:

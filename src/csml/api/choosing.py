@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from csml.api.data import IN_MEMORY
-from csml.config import AUTO, NAMED, PretrainConfig, preset_settings
-from csml.config.layers import flatten
+from csml.config import AUTO, NAMED, PretrainConfig, flatten, preset_settings
 from csml.data.decode import DecodeError
 from csml.data.images import Images, evenly_spaced
 from csml.distributed.device import accelerator_of, memory_format

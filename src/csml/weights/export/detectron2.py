@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from csml.config import BackboneConfig, DetectConfig, Layer, configure, detect_preset
+from csml.config import BackboneConfig, DetectConfig, Layer, configure, detect_preset, nest
 from csml.files import atomic_write
 from csml.models.backbones import Backbone, normalization
 from csml.weights.export.files import library_name, plain_tensors
@@ -89,7 +89,7 @@ def detectron2_config(config: DetectConfig, settings: dict[str, Any]) -> dict[st
         "SOLVER.MOMENTUM": schedule.momentum,
         "TEST.DETECTIONS_PER_IMAGE": detector.max_detections,
     }
-    return _nested(found | (_c4(config) if detector.kind == "c4" else _fpn(config)))
+    return nest(found | (_c4(config) if detector.kind == "c4" else _fpn(config)))
 
 
 def _c4(config: DetectConfig) -> dict[str, Any]:
@@ -129,18 +129,6 @@ def _fpn(config: DetectConfig) -> dict[str, Any]:
         "MODEL.ROI_MASK_HEAD.NUM_CONV": 4,
         "MODEL.ROI_MASK_HEAD.CONV_DIM": detector.channels,
     }
-
-
-def _nested(settings: dict[str, Any]) -> dict[str, Any]:
-    """Dotted keys → dictionaries within dictionaries."""
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        *folders, last = key.split(".")
-        place = nested
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = value
-    return nested
 
 
 def detectron2_settings(net: Any, name: str) -> dict[str, Any]:
