@@ -50,8 +50,8 @@ def learnt(small_run: Path, photos: Path, tmp_path_factory: pytest.TempPathFacto
 def test_auto_says_what_it_tried_and_leaves_a_calibrated_classifier(learnt: tuple[Path, dict[str, object]]) -> None:
     out, result = learnt
     tried = result["tried"]
-    assert isinstance(tried, list) and [row["how"] for row in tried] == ["logistic", "prototypes"]
-    assert result["labels"] == 15 and result["how"] in ("logistic", "prototypes")
+    assert isinstance(tried, list) and [row["how"] for row in tried] == ["spread", "logistic", "prototypes"]
+    assert result["labels"] == 15 and result["how"] in ("spread", "logistic", "prototypes")
     assert "Cross-validation on 15 labels" in str(result["said"]) and "chosen" in str(result["said"])
     assert all(f"{row['accuracy']:.1%}" in str(result["said"]) for row in tried)
     # Chance is 0.33.
@@ -91,10 +91,20 @@ def test_images_unlike_the_labelled_ones_are_told(learnt: tuple[Path, dict[str, 
 
 def test_one_label_a_class_gives_a_classifier_without_promises(small_run: Path, photos: Path, tmp_path: Path) -> None:
     result = learn(small_run, photos, tmp_path / "run", "--per_class", "1")
-    assert (result["how"], result["tried"], result["expected"]) == ("logistic", [], None)
+    assert (result["how"], result["tried"], result["expected"]) == ("spread", [], None)
     assert "too few to compare" in str(result["said"])
     done = csml("predict", str(tmp_path / "run"), str(photos / "val"))
     assert "the accuracy is not known" in done.stderr
+
+
+def test_labels_spread_only_where_there_are_images_without_a_label(
+    small_run: Path, photos: Path, tmp_path: Path
+) -> None:
+    result = learn(small_run, photos, tmp_path / "run", "--tune_from", "1000")
+    assert isinstance(result["tried"], list) and "spread" not in [row["how"] for row in result["tried"]]
+    words = ("--data", str(photos), *QUICK, "--how", "spread", "--out", str(tmp_path / "other"))
+    done = csml("finetune", str(small_run), *words)
+    assert done.returncode == 2 and "how: spread needs images without a label" in done.stderr
 
 
 def test_with_enough_labels_tuning_is_tried_on_the_same_folds(small_run: Path, photos: Path, tmp_path: Path) -> None:
@@ -102,7 +112,8 @@ def test_with_enough_labels_tuning_is_tried_on_the_same_folds(small_run: Path, p
     result = learn(small_run, photos, tmp_path / "run", *words)
     tried = result["tried"]
     assert isinstance(tried, list)
-    assert [row["how"] for row in tried] == ["logistic", "prototypes", "norms", "last-stage", "all"]
+    ways = ["spread", "logistic", "prototypes", "norms", "last-stage", "all"]
+    assert [row["how"] for row in tried] == ways
     assert not (tmp_path / "run" / "folds").exists()
 
 

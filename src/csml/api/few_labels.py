@@ -13,7 +13,7 @@ from torch import Tensor
 
 from csml.api.session import Session, device_for, train
 from csml.config import FinetuneConfig
-from csml.data.images import Images, Subset
+from csml.data.images import Images, Subset, evenly_spaced
 from csml.data.labels import LabeledData, stratified
 from csml.errors import CsmlError
 from csml.evaluation.accuracy import accuracy, confusion
@@ -21,6 +21,7 @@ from csml.evaluation.calibration import calibration_error
 from csml.evaluation.features import extract_features
 from csml.evaluation.few_labels import USUAL_PENALTY, Tried, choose, fit_frozen, splits, try_frozen
 from csml.evaluation.folds import draw_folds
+from csml.evaluation.spreading import NeighborGraph, fit_spread, link_neighbors, try_spread
 from csml.evaluation.stored_features import stored_features
 from csml.files import save_array, write_json
 from csml.models.classifier import Classifier
@@ -38,6 +39,11 @@ log = logging.getLogger("csml")
 _FROZEN = ("logistic", "prototypes")
 _MOST = 5000
 """Labels that cross-validation uses; with more, ways to learn differ by more than it can err."""
+_MOST_OTHERS = 10_000
+"""Images without a label that labels spread over; more of them cost time and hardly add to a few labels."""
+_FEWEST_OTHERS = 1000
+_MOST_TARGETS = 2_000_000
+"""Images times classes that a spread may have, so that cross-validation takes seconds to minutes."""
 
 
 @dataclass(frozen=True)
@@ -49,32 +55,39 @@ class _Labels:
     """`(N, C)`, of length one, by the network as it is"""
     labels: Tensor
     """`(N,)`"""
+    others: Tensor | None = None
+    """`(M, C)`: features of images without a label, where labels may spread"""
 
     @property
     def classes(self) -> int:
         return len(self.images.classes)
 
+    def graph(self) -> NeighborGraph:
+        assert self.others is not None
+        return link_neighbors(self.features, self.others)
+
     def only(self, rows: Tensor) -> "_Labels":
-        return _Labels(Subset(self.images, rows.numpy()), self.features[rows], self.labels[rows])
+        return _Labels(Subset(self.images, rows.numpy()), self.features[rows], self.labels[rows], self.others)
 
 
 def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledData) -> None:
     """Learn as `config.how` says, calibrate, test, and write classifier, trust and result into the run directory."""
     fabric, run = device_for(labeled.train, config), session.run
     known = _read(labeled.train, config, fabric)
+    known = replace(known, others=_others(labeled, config, fabric, len(known.labels)))
     if not session.resumed and session.world.is_rank_zero:
         facts = {"images": len(labeled.train), "fingerprint": labeled.train.fingerprint(), "device": str(fabric.device)}
         write_facts(run, session.verb, facts | {"precision": fabric.strategy.precision.precision})
     tried = _cross_validate(session, config, known)
     chosen = choose(tried) if tried else None
-    how = chosen.how if chosen else _without_folds(config.how)
+    how = chosen.how if chosen else _without_folds(config.how, known)
     temperature = chosen.temperature if chosen else 1.0
     penalty = next((one.penalty for one in tried if one.penalty), USUAL_PENALTY)
     log.info("learning from %d labels: %s", len(known.labels), how)
     classifier = _learn(session, config, known, how, penalty)
     soften(classifier, temperature)
     expected, error = (chosen.expected, chosen.error) if chosen else (None, None)
-    features = known.features if how in _FROZEN else _read(known.images, config, fabric, classifier).features
+    features = known.features if how not in TUNED else _read(known.images, config, fabric, classifier).features
     result: dict[str, Any] = {
         "data": config.data,
         "epochs": config.epochs if how in TUNED else 0,
@@ -104,10 +117,27 @@ def _read(images: Images, config: FinetuneConfig, fabric: Fabric, classifier: Cl
     return _Labels(Subset(images, rows), F.normalize(features), labels)
 
 
-def _without_folds(how: str) -> str:
+def _others(labeled: LabeledData, config: FinetuneConfig, fabric: Fabric, labels: int) -> Tensor | None:
+    """Features of images without a label, evenly spaced; None where spreading labels is not asked for or not worth it.
+
+    With fewer of them than labels, spreading adds next to nothing to the labels.
+    """
+    if config.how not in ("auto", "spread"):
+        return None
+    images = Subset(labeled.images, labeled.unlabeled)
+    most = max(_FEWEST_OTHERS, min(_MOST_OTHERS, _MOST_TARGETS // len(labeled.train.classes)) - labels)
+    if config.how == "auto" and min(most, len(images)) < labels:
+        return None
+    found = _read(evenly_spaced(images, most), config, fabric).features if len(images) else None
+    if config.how == "spread" and (found is None or not len(found)):
+        raise CsmlError("how: spread needs images without a label beside the labelled ones; try --how logistic")
+    return found
+
+
+def _without_folds(how: str, known: _Labels) -> str:
     if how == "auto":
         log.info("one label a class is too few to compare ways to learn, to calibrate or to estimate accuracy")
-        return "logistic"
+        return "logistic" if known.others is None else "spread"
     return how
 
 
@@ -117,7 +147,8 @@ def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) ->
         share = _MOST / len(known.labels)
         known = known.only(torch.from_numpy(stratified(known.labels.numpy(), share, config.seed)))
     enough = len(known.labels) >= config.tune_from * len(known.labels.unique())
-    ways = (config.how,) if config.how != "auto" else (*_FROZEN, *(TUNED if enough else ()))
+    spread = () if known.others is None else ("spread",)
+    ways = (config.how,) if config.how != "auto" else (*spread, *_FROZEN, *(TUNED if enough else ()))
     tunes = any(how in TUNED for how in ways)
     folds = draw_folds(known.labels.numpy(), config.seed, repeats=1 if tunes else None)
     if not len(folds):
@@ -127,6 +158,8 @@ def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) ->
     for how in ways:
         if how == "logistic":
             one = logistic
+        elif how == "spread":
+            one = try_spread(known.graph(), known.labels, known.classes, folds)
         elif how in _FROZEN:
             one = try_frozen(how, known.features, known.labels, known.classes, folds)
         else:
@@ -167,6 +200,9 @@ def _tune(config: FinetuneConfig, known: _Labels, how: str, penalty: float, fold
 
 def _learn(session: Session, config: FinetuneConfig, known: _Labels, how: str, penalty: float) -> Classifier:
     """The classifier from all labels, not yet calibrated."""
+    if how == "spread":
+        linear = fit_spread(known.graph(), torch.arange(len(known.labels)), known.labels, known.classes)
+        return with_linear(load_backbone(str(config.weights), config.images.channels), linear).eval()
     if how in _FROZEN:
         (linear,) = fit_frozen(how, known.features, known.labels, known.classes, (penalty,))
         return with_linear(load_backbone(str(config.weights), config.images.channels), linear).eval()

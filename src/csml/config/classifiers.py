@@ -52,11 +52,13 @@ class FinetuneConfig(SupervisedConfig):
     weights: str | None = None
     """Weights to start from: a run directory or a weight file, from csml or another trainer. The word --weights may be
     omitted."""
-    how: Literal["auto", "logistic", "prototypes", "norms", "last-stage", "all", "paper"] = common("auto")
-    """How to learn from the labels. logistic: logistic regression on the features of the network as it is. prototypes:
-    the nearest class mean. norms, last-stage, all: logistic regression, then training of the linear layer and of the
-    normalisation layers, the last stage or all layers. All of these give calibrated probabilities. auto: what does
-    best in cross-validation on the labels. paper: all layers from a random linear layer, not calibrated."""
+    how: Literal["auto", "spread", "logistic", "prototypes", "norms", "last-stage", "all", "paper"] = common("auto")
+    """How to learn from the labels. spread: labels spread over the nearest neighbours among the images without a
+    label, and a logistic regression learns from all of them. logistic: logistic regression on the features of the
+    network as it is. prototypes: the nearest class mean. norms, last-stage, all: logistic regression, then training of
+    the linear layer and of the normalisation layers, the last stage or all layers. All of these give calibrated
+    probabilities. auto: what does best in cross-validation on the labels. paper: all layers from a random linear
+    layer, not calibrated."""
     tune_from: int = bounded(20, low=2, limit=10**9)
     """Labels a class, on average, from which --how auto tries norms, last-stage and all too. They take five trainings
     each."""

@@ -24,7 +24,7 @@ def fit_logistic(
 
     Args:
         features: `(N, C)`.
-        labels: `(N,)` int64, 0 … classes − 1. A class may be absent.
+        labels: `(N,)` int64, 0 … classes − 1, or `(N, classes)`, the share of each class. A class may be absent.
         classes: number of classes.
         penalties: above 0.
         tolerance: largest entry of the scaled gradient at which a fit ends.
