@@ -20,6 +20,7 @@ from hypothesis import settings
 from PIL import Image
 from xdist.scheduler import LoadFileScheduling
 
+import unsynced  # noqa: F401
 from csml.cli import COMMANDS, main
 
 settings.register_profile("csml", deadline=None, max_examples=40, derandomize=True)
