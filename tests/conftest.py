@@ -1,8 +1,10 @@
 """Settings of all tests, and the small data and runs several of them need."""
 
+import fcntl
 import io
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +18,9 @@ import pytest
 import torch
 from hypothesis import settings
 from PIL import Image
+from xdist.scheduler import LoadFileScheduling
 
+import unsynced  # noqa: F401
 from csml.cli import COMMANDS, main
 
 settings.register_profile("csml", deadline=None, max_examples=40, derandomize=True)
@@ -24,13 +28,31 @@ settings.load_profile("csml")
 
 
 LONGEST = (
-    "test_documents.py", "test_combinations.py", "test_many_processes.py", "test_python_page.py", "test_page.py",
-    "test_ablate.py", "test_detectors.py", "test_scene.py", "test_pretrain.py",
-    "test_export_formats.py", "test_detect.py", "test_resume.py", "test_pretraining.py", "test_weights.py",
-    "test_shared_work.py", "test_export.py", "test_supervised.py", "test_workbench_server.py",
-    "test_workbench_page.py", "test_workbench_loop.py", "test_examples.py", "test_site.py",
+    "test_documents.py", "test_many_processes.py", "test_combinations.py", "test_shared_work.py", "test_page.py",
+    "test_python_page.py", "test_detect.py", "test_workbench_page.py", "test_ablate.py", "test_resume.py",
+    "test_workbench_server.py", "test_scene.py", "test_export_formats.py", "test_workbench_loop.py", "test_pretrain.py",
+    "test_detectors.py", "test_report_detectors.py", "test_weights.py", "test_site.py", "test_pretraining.py",
+    "test_export.py", "test_examples.py", "test_supervised.py", "test_few_labels.py",
 )  # fmt: skip
-"""Files of half a minute to two minutes. They begin first: one that began last would keep a single worker busy."""
+"""Files of a quarter of a minute to two minutes. They begin first: one that began last would keep a single worker busy.
+Those that mostly wait, for a browser or for each other's processes, stand between those that mostly compute."""
+TOGETHER = {
+    "test_workbench_labels.py": "test_workbench_page.py",
+    "test_workbench_access.py": "test_workbench_server.py",
+}
+"""File → the file whose worker it runs in, because both use a fixture that takes seconds."""
+
+
+class ByFixture(LoadFileScheduling):
+    """A file's tests run in one worker, and so do those of files that belong together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(super()._split_scope(nodeid))
+        return str(file.with_name(TOGETHER.get(file.name, file.name)))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return ByFixture(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -127,10 +149,34 @@ def noise_photos(folder: Path, count: int, suffix: str = ".png") -> None:
         picture.save(folder / f"{i:02d}{suffix}")
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> Path:
+    """A folder that the first worker who needs it fills; the others wait for it. Nobody writes in it afterwards."""
+    base = factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else factory.getbasetemp()
+    folder, made = base / name, base / f"{name}.made"
+    with open(base / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+            make(folder)
+            made.touch()
+    return folder
+
+
+def _small_run(out: Path) -> None:
+    done = csml("pretrain", *SMALL_RUN, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     """A finished small CsMl run."""
     out = tmp_path_factory.mktemp("runs") / "small"
-    done = csml("pretrain", *SMALL_RUN, "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    return out
+    return Path(shutil.copytree(made_once(tmp_path_factory, "small", _small_run), out))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """The runs that reports show, to be read only."""
+    from runs_to_show import make_runs
+
+    return made_once(tmp_path_factory, "shown", make_runs)

@@ -18,9 +18,11 @@ from csml.distributed.world import World
 T = TypeVar("T")
 
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["csml.cli", "csml.methods", "csml.training.pretraining", "csml.training.detection", "hypothesis", "pytest"]
-)
+PRELOADED = [
+    "unsynced", "csml.cli.show", "csml.api.pretraining", "csml.methods.contrast", "csml.training.pretraining",
+    "csml.training.detection", "hypothesis", "pytest",
+]  # fmt: skip
+FORKED.set_forkserver_preload(PRELOADED)
 
 
 def together(size: int, function: Callable[..., T], *arguments: Any) -> list[T]:

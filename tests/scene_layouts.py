@@ -11,32 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from csml.synthetic import CLASS_NAMES, draw_scene
+from scene_drawing import SIDE, Drawn, drawn
 from scene_files import voc_object
-
-SIDE, COUNT = 64, 10
-
-
-class Drawn(NamedTuple):
-    """A picture and its objects."""
-
-    name: str
-    pixels: np.ndarray
-    names: list[str]
-    boxes: np.ndarray
-    masks: np.ndarray
-
-
-def drawn(count: int = COUNT) -> list[Drawn]:
-    """Scenes with one to three objects of three classes."""
-    made = []
-    for number in range(count):
-        rng = np.random.default_rng(number)
-        labels = np.array([number % 3, *rng.integers(3, size=number % 3)])
-        scene = draw_scene(SIDE, labels, rng, radius=(0.15, 0.25), min_visible=0.6)
-        names = [CLASS_NAMES[label] for label in scene.labels.tolist()]
-        made.append(Drawn(f"scene-{number}", scene.image, names, scene.boxes, scene.masks))
-    return made
 
 
 def save(path: Path, pixels: np.ndarray, mode: str | None = None) -> None:

@@ -11,6 +11,8 @@ from csml.explorer.explore import Explorer
 
 SECONDS = 120_000
 """Playwright's milliseconds: a busy machine may be slow."""
+SCRIPT = "<img src=x onerror=alert(1)>"
+"""In names: it must never run."""
 
 
 @contextmanager
@@ -35,6 +37,11 @@ def visiting(explorer: Explorer, **view: Any) -> Iterator[Visit]:
 def until(page: Any, condition: str, argument: Any = None) -> None:
     """Wait for a condition, a function in JavaScript; not by frames, which a busy machine draws late."""
     page.wait_for_function(condition, arg=argument, polling=100)
+
+
+def settled(page: Any) -> None:
+    """The map is finished, so its points stay where they are."""
+    until(page, "() => csmlPage.model.state.map.finished")
 
 
 def go_to(visit: Visit, explorer: Explorer) -> None:
@@ -104,3 +111,21 @@ def type_label(page: Any, word: str) -> None:
 def unexpected(visit: Visit) -> list[str]:
     """What went wrong in the page, without the browser's lines about unreadable images and labels that are there."""
     return [problem for problem in visit.problems if "404" not in problem and "409" not in problem]
+
+
+def slow_down(page: Any, what: str, milliseconds: int) -> None:
+    """Answers of the server to what is asked for reach the page late; `late` counts those that have."""
+    page.evaluate(
+        """([what, milliseconds]) => {
+            const ask = window.fetch;
+            window.late = 0;
+            window.fetch = async (path, how) => {
+                const answer = await ask(path, how);
+                if (!path.endsWith(`/${what}`)) return answer;
+                await new Promise((go) => setTimeout(go, milliseconds));
+                window.late += 1;
+                return answer;
+            };
+        }""",
+        [what, milliseconds],
+    )

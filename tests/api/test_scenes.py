@@ -12,7 +12,8 @@ import csml as library
 from conftest import csml
 from csml.config import ScenesConfig
 from csml.data.scenes.open import open_scenes
-from scene_layouts import LAYOUTS, drawn
+from scene_drawing import drawn
+from scene_layouts import LAYOUTS
 
 
 def test_the_command_says_what_was_understood(tmp_path: Path) -> None:

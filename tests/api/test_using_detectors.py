@@ -18,7 +18,8 @@ from csml.models.detectors import build_detector
 from csml.pixels import resized
 from csml.synthetic import CLASS_NAMES
 from csml.weights import save_backbone, save_detector
-from scene_layouts import LAYOUTS, drawn
+from scene_drawing import drawn
+from scene_layouts import LAYOUTS
 
 CLASSES = CLASS_NAMES[:3]
 CONFIG = DetectConfig(

@@ -139,6 +139,7 @@ def test_weights_of_another_trainer_and_files_with_workers(tmp_path: Path) -> No
     voc = voc_folder(tmp_path / "voc", lists)
     words = ["--preset", "small-c4", *QUICK, "--data", str(voc), "--train", "train", "--test", "val"]
     words += ["--scenes.workers", "1", "--scenes.short_sides", "[64]", "--checkpoint.keep", "4"]
+    words += ["--schedule.iterations", "4", "--schedule.report_every", "2"]
     start = ["detect", str(tmp_path / "theirs.pth"), *words]
     assert csml(*start, "--out", str(tmp_path / "whole")).returncode == 0
     process = Started(*start, "--out", str(tmp_path / "killed"))

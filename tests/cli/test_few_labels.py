@@ -15,8 +15,6 @@ from PIL import Image
 
 import csml.synthetic as synthetic
 from conftest import csml
-from csml.config import FinetuneConfig, MineConfig
-from csml.evaluation.accuracy import accuracy, confusion, entropy
 from csml.runs.metrics import read_metrics
 from started import Started
 
@@ -38,18 +36,6 @@ def tuned(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def test_the_defaults_are_the_paper_s() -> None:
-    config = FinetuneConfig()
-    assert (config.epochs, config.batch_size) == (60, 256)
-    assert (config.optimizer.lr_per_256, config.head_lr_per_256, config.optimizer.momentum) == (1e-4, 10.0, 0.9)
-    augmentation = config.augmentation
-    assert (augmentation.jitter, augmentation.gray, augmentation.blur, augmentation.flip) == (0, 0, 0, 0.5)
-    mining = MineConfig()
-    assert (mining.epochs, mining.optimizer.lr_per_256, mining.head_lr_per_256) == (90, 1e-4, 1e-2)
-    assert (mining.optimizer.schedule, mining.optimizer.milestones) == ("steps", (30, 60))
-    assert mining.max_entropy == 1.0
 
 
 def test_fine_tuning_leaves_a_classifier_its_labels_and_its_accuracy(tuned: Path) -> None:
@@ -162,18 +148,6 @@ def test_a_threshold_that_nothing_passes_is_told_with_the_nearest(tuned: Path, t
     done = csml("mine", str(tuned), *MINE, "--max_entropy", "1e-9", "--out", str(tmp_path / "run"))
     assert done.returncode == 2
     assert "max_entropy: no prediction is as certain" in done.stderr.strip().splitlines()[-1]
-
-
-def test_entropy_confusion_and_accuracy_by_hand() -> None:
-    shares = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]], dtype=torch.float64)
-    expected = [0.0, math.log(2), -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))]
-    assert entropy(shares).tolist() == pytest.approx(expected)
-    scores = torch.tensor([[3.0, 1, 2], [0, 1, 5], [1, 2, 0], [9, 0, 0]])
-    labels = torch.tensor([0, 1, 1, 2])
-    assert confusion(scores, labels, 3) == [[1, 0, 0], [0, 1, 1], [1, 0, 0]]
-    result = accuracy(scores, labels, ("a", "b", "c"))
-    assert result["top1"] == 0.5
-    assert result["per_class"] == {"a": 1.0, "b": 0.5, "c": 0.0}
 
 
 @pytest.fixture(scope="module")

@@ -95,3 +95,15 @@ def test_unknown_presets_are_refused() -> None:
         preset_settings("imagnet")
     with pytest.raises(CsmlError, match=r"^preset: 'demo' is unknown; choose one of small-c4"):
         detect_preset("demo")
+
+
+def test_the_defaults_are_the_paper_s() -> None:
+    config = FinetuneConfig()
+    assert (config.epochs, config.batch_size) == (60, 256)
+    assert (config.optimizer.lr_per_256, config.head_lr_per_256, config.optimizer.momentum) == (1e-4, 10.0, 0.9)
+    augmentation = config.augmentation
+    assert (augmentation.jitter, augmentation.gray, augmentation.blur, augmentation.flip) == (0, 0, 0, 0.5)
+    mining = MineConfig()
+    assert (mining.epochs, mining.optimizer.lr_per_256, mining.head_lr_per_256) == (90, 1e-4, 1e-2)
+    assert (mining.optimizer.schedule, mining.optimizer.milestones) == ("steps", (30, 60))
+    assert mining.max_entropy == 1.0

@@ -11,7 +11,8 @@ from csml.data.scenes.annotations import Scenes, decode_masks
 from csml.data.scenes.open import SceneSplits, open_scenes
 from csml.data.scenes.splitting import stratified
 from csml.errors import CsmlError
-from scene_layouts import COUNT, LAYOUTS, SIDE, drawn, raccoon, write, xml
+from scene_drawing import COUNT, SIDE, drawn
+from scene_layouts import LAYOUTS, raccoon, write, xml
 
 DRAWN = {scene.name: scene for scene in drawn()}
 

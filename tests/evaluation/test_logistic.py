@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
 
 from csml.evaluation.few_labels import fit_frozen
 from csml.evaluation.logistic import fit_logistic
@@ -23,6 +22,8 @@ def clusters(seed: int, rows: int, channels: int, classes: int) -> tuple[torch.T
 @pytest.mark.parametrize(("rows", "channels"), [(12, 40), (60, 7)])  # fewer labels than channels, and more
 @pytest.mark.parametrize("penalty", [1e-1, 1e-3])
 def test_it_is_that_of_scikit_learn(rows: int, channels: int, penalty: float) -> None:
+    from sklearn.linear_model import LogisticRegression  # three seconds, which no other worker needs to wait
+
     features, labels = clusters(0, rows, channels, 4)
     ((weight, bias),) = fit_logistic(features, labels, 4, [penalty], tolerance=1e-9)
     oracle = LogisticRegression(C=1 / (penalty * rows), tol=1e-12, max_iter=10_000)

@@ -1,0 +1,119 @@
+"""What the report reads from runs: which belong together, whose scores they are, and what is missing."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from conftest import csml
+from csml.data.open import open_data
+from csml.errors import CsmlError
+from csml.reporting.content import config_of
+from csml.reporting.headline import headline
+from csml.reporting.kinds import kinds_of, mean_rows, overview
+from csml.reporting.runs import read_runs
+from csml.reporting.scores import summary
+from csml.reporting.views_sheet import draw_views
+
+
+def test_runs_that_differ_in_their_seed_are_told_as_one(runs: Path) -> None:
+    one, *_ = read_runs([str(runs / "csml")])
+    seeds = [
+        replace(
+            one,
+            root=Path("csml") / f"seed-{seed}",
+            name=f"csml/seed-{seed}",
+            settings={**one.settings, "seed": seed},
+            results={"knn": {"accuracy": {"20": share}}},
+        )
+        for seed, share in ((0, 0.6), (1, 0.64))
+    ]
+    assert [len(kind) for kind in kinds_of(seeds)] == [2]
+    assert headline(seeds).startswith("csml recognises 62 ± 3 of 100 test pictures by their neighbours")
+    (row,) = mean_rows(seeds, ["20-NN"])
+    assert row["scores"] == {"20-NN": "62.0 ± 2.8"}
+
+
+def test_a_backbone_s_row_has_the_scores_of_what_started_from_it(runs: Path) -> None:
+    found = read_runs([str(runs / name) for name in ("moco-v2", "csml", "tuned")])
+    tasks, rows = summary(found)
+    assert [row["name"] for row in rows] == ["moco-v2", "csml"]
+    tuned = json.loads((runs / "tuned/finetune.json").read_text())
+    assert rows[1]["scores"]["few labels (30)"] == pytest.approx(100 * tuned["top1"])
+    assert {"5-NN", "linear, stage 3", "linear, stage 4", "few labels (30)"} == set(tasks)
+    chart = overview(found)
+    assert chart is not None and [series.name for series in chart.series] == ["moco-v2", "csml"]
+
+
+def test_a_folder_of_runs_stands_for_all_of_them(runs: Path) -> None:
+    assert {run.name for run in read_runs([str(runs)])} == {"csml", "moco-v2", "tuned"}
+    with pytest.raises(CsmlError, match="is not a run directory"):
+        read_runs([str(runs / "photos")])
+
+
+def test_scores_of_a_run_s_own_network_stay_with_it_and_none_is_lost(runs: Path, tmp_path: Path) -> None:
+    """A second fine-tuning from a link to the backbone; kNN of a fine-tuned network."""
+    (tmp_path / "link").symlink_to(runs / "csml")
+    again = tmp_path / "again"
+    again.mkdir()
+    settings = yaml.safe_load((runs / "tuned/config.yaml").read_text())
+    (again / "config.yaml").write_text(yaml.safe_dump({**settings, "weights": str(tmp_path / "link")}))
+    (again / "finetune.json").write_text(json.dumps({"top1": 0.9, "labels": 30}))
+    (again / "knn.json").write_text(json.dumps({"accuracy": {"5": 0.25}}))
+    _, rows = summary(read_runs([str(runs / "csml"), str(runs / "tuned"), str(again)]))
+    by_name = {row["name"]: row["scores"] for row in rows}
+    assert by_name["csml"]["few labels (30), again"] == pytest.approx(90)
+    assert by_name["again"] == {"5-NN": 25}
+    assert by_name["csml"]["5-NN"] != 25
+
+
+def test_the_rounds_of_mining_are_not_runs_of_their_own(runs: Path, tmp_path: Path) -> None:
+    mined = tmp_path / "mined"
+    (mined / "round-1").mkdir(parents=True)
+    for folder in (mined, mined / "round-1"):
+        (folder / "config.yaml").write_text("max_entropy: 1\n")
+    (mined / "round-1/metrics.jsonl").write_text('{"epoch": 1, "loss": 2.0}\n')
+    (run,) = read_runs([str(tmp_path)])
+    assert run.command == "mine" and run.metrics == [{"epoch": 1, "loss": 2.0}]
+
+
+def test_what_is_gone_or_changed_is_told_and_the_rest_is_shown(runs: Path, tmp_path: Path) -> None:
+    """Data that moved away, and data that is not what the run learnt from; then --data."""
+    moved = tmp_path / "moved"
+    shutil.copytree(runs / "csml", moved)
+    settings = yaml.safe_load((moved / "config.yaml").read_text())
+    (moved / "config.yaml").write_text(yaml.safe_dump({**settings, "data": str(tmp_path / "gone")}))
+    done = csml("report", str(moved))
+    assert done.returncode == 0, done.stderr
+    page = (moved / "report.html").read_text()
+    assert "moved is shown without images: data: there is no folder" in page and "Loss of moved" in page
+    fewer = tmp_path / "fewer"
+    shutil.copytree(runs / "photos", fewer)
+    (fewer / "train" / "arrow" / "01.png").write_bytes(b"no picture")  # the first that would be drawn
+    (fewer / "train" / "cross" / "03.png").unlink()
+    done = csml("report", str(moved), "--data", str(fewer), "--figures", str(tmp_path / "figures"))
+    assert done.returncode == 0, done.stderr
+    page = (moved / "report.html").read_text()
+    assert "has changed since the training" in page and 'id="maps"' in page and 'id="omega"' not in page
+
+
+def test_mixtures_of_both_directions_tell_their_own_lambda(runs: Path) -> None:
+    config = config_of(read_runs([str(runs / "csml")])[0])
+    config = replace(config, views=replace(config.views, symmetric=True, small_crops=0))
+    images = open_data(config.data, config.images).train
+    (row,) = draw_views(config, images, None, np.array([3]))
+    lambdas = [float(title.split("= ")[1]) for title, _ in row if title.startswith("mixed")]
+    assert len(lambdas) == 2 and all(0 < value <= 1 for value in lambdas)
+
+
+def test_what_cannot_be_reported_is_one_line(tmp_path: Path) -> None:
+    for words, problem in (
+        ([str(tmp_path)], "is not a run directory"),
+        ([str(tmp_path), "--points", "0"], "points: at least 1"),
+    ):
+        done = csml("report", *words)
+        assert done.returncode == 2 and problem in done.stderr and len(done.stderr.strip().splitlines()) == 1
