@@ -151,7 +151,7 @@ def _died(rank: int, codes: list[int | None]) -> str:
 
 
 def write_answer(call: Path, rank: int, kind: str, value: Any) -> None:
-    """Leave the outcome of a worker for `in_processes`: kind is `value`, `error`, `lost`, `interrupted` or `stopped`."""
+    """Leave the outcome of a worker for `in_processes`: a `value`, or how it ended (`_answer` has the kinds)."""
     path = call.with_name(f"answer-{rank}.pickle")
     path.with_suffix(".part").write_bytes(pickle.dumps((kind, value)))
     path.with_suffix(".part").rename(path)

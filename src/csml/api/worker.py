@@ -16,7 +16,6 @@ from csml.distributed.launch import leave_world
 from csml.errors import CsmlError, told
 from csml.runs.interruption import Interrupted
 
-
 _PR_SET_PDEATHSIG = 1
 
 
