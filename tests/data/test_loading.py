@@ -1,5 +1,6 @@
 """Batches: who is in them, and what happens to files that cannot be read."""
 
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from csml.data.loading import center_batches, consecutive, view_batches
 from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
 from csml.errors import CsmlError
 from csml.views import crop_specs
+from processes import FORKED
 
 
 @given(images=st.integers(2, 300), batch=st.integers(2, 80), seed=st.integers(0, 5), epoch=st.integers(0, 3))
@@ -207,3 +209,19 @@ def test_a_crop_of_a_large_jpeg_shows_what_a_full_decode_shows(tmp_path: Path) -
     difference = crop[0].permute(1, 2, 0).float() - torch.from_numpy(np.asarray(part).astype(np.float32))
     assert difference.abs().max() < 8
     assert difference.abs().mean() < 1
+
+
+def _pickle_and_end(file: Path) -> None:
+    plan = plan_batch(np.array([5, 6]), None, views=2, generator=generator_for(0))
+    file.write_bytes(ForkingPickler.dumps(plan))
+
+
+def test_a_plan_outlives_the_process_that_made_it(tmp_path: Path) -> None:
+    """A worker reads it perhaps just after its parent was killed; what torch sends as a handle is gone then."""
+    process = FORKED.Process(target=_pickle_and_end, args=(tmp_path / "plan",))
+    process.start()
+    process.join(120)
+    plan = ForkingPickler.loads((tmp_path / "plan").read_bytes())
+    expected = plan_batch(np.array([5, 6]), None, views=2, generator=generator_for(0))
+    assert torch.equal(plan.numbers, expected.numbers) and plan.part == expected.part
+    assert np.array_equal(plan.anchors, expected.anchors) and np.array_equal(plan.neighbors, expected.neighbors)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def scenes_with(
     return Scenes(images, Annotations.pack([(SIDE, SIDE)] * len(objects), packed), ("cat", "dog"), ids, (5, 9), truth)
 
 
-def found(image: int, category: int, box: tuple[float, float, float, float], score: float) -> dict[str, Any]:
+def found(image: int | str, category: int, box: tuple[float, float, float, float], score: float) -> dict[str, Any]:
     x0, y0, x1, y1 = box
     return {"image_id": image, "category_id": category, "bbox": [x0, y0, x1 - x0, y1 - y0], "score": score}
 
@@ -208,6 +209,33 @@ def test_a_file_without_what_pycocotools_takes_for_granted_is_scored_all_the_sam
     scores = coco_scores(scenes, results, masks=True, image_ids=[11])
     assert scores["box"]["per_class"] == {"cat": pytest.approx(100), "dog": pytest.approx(100)}
     assert scores["mask"]["per_class"] == {"cat": pytest.approx(100), "dog": None}
+
+
+ODD = ["x", [], {}, None, float("nan"), float("inf"), 10**400, ["a", "b", "c", "d"], [1e308] * 4, True, -1]
+
+
+@pytest.mark.parametrize("key", ["bbox", "area", "iscrowd", "category_id", "image_id", "segmentation", "id"])
+def test_odd_values_in_the_file_do_not_break_its_scores(tmp_path: Path, key: str) -> None:
+    """They are found hours after the file was read first, when a detector is tested."""
+    good = {"id": 1, "image_id": 11, "category_id": 5, "bbox": [0, 0, 40, 40], "area": 1600, "iscrowd": 0}
+    file = tmp_path / "truth.json"
+    images = [{"id": 11, "file_name": "a.jpg"}, {"id": 12, "file_name": "b.jpg"}]
+    for odd in ODD:
+        rows = [good, {**good, "image_id": 12, key: odd}]
+        categories = [{"id": 5, "name": "cat"}, {"id": 9, "name": "dog"}]
+        file.write_text(json.dumps({"images": images, "annotations": rows, "categories": categories}))
+        scores = coco_scores(scenes_with([], [], truth=file), [found(11, 5, LEFT, 0.9)], False, [11, 12])["box"]
+        assert 40 < scores["per_class"]["cat"] <= 100.001, odd  # the good object is found, the other one perhaps not
+        assert scores["per_class"]["dog"] is None
+
+
+def test_ids_of_every_kind_and_order_are_scored(tmp_path: Path) -> None:
+    """numpy would sort classes, and turn numbers beside texts into texts."""
+    scenes = scenes_with([(0, LEFT, "")], [(1, RIGHT, "")])
+    plain = coco_scores(scenes, [found(11, 5, LEFT, 0.9)], False, [11, 12])
+    odd = replace(scenes, image_ids=("a", 10**400), category_ids=(9, 5))
+    assert coco_scores(odd, [found("a", 9, LEFT, 0.9)], False, ["a", 10**400]) == plain
+    assert plain["box"]["per_class"] == {"cat": pytest.approx(100), "dog": 0}
 
 
 def test_detections_stay_as_they_are_when_they_are_scored() -> None:

@@ -210,6 +210,29 @@ def test_a_picture_is_sent_whole_and_small(server: Server) -> None:
     assert Image.open(io.BytesIO(server.ask("/thumb/3")[1])).size == (128, 128)
 
 
+def test_a_request_that_fails_is_answered_in_one_line(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], cache: Path
+) -> None:
+    server.bench.store.save()
+    wal = server.bench.store.file.with_name(f"{server.bench.store.file.name}-wal")
+    wal.unlink(missing_ok=True)
+    wal.mkdir()  # a full disk in effect
+    status, content = server.post("/api/label", {"ids": [1], "label": "late"})
+    wal.rmdir()
+    assert (status, content.count(b"\n")) == (507, 0) and b"is the disk full" in content
+    assert server.post("/api/label", {"ids": [1], "label": "late"})[0] == 200
+    server.post("/api/undo", {})
+
+    def wrong(*_: object) -> None:
+        raise ZeroDivisionError("nobody foresaw this")
+
+    monkeypatch.setattr(server.bench, "label", wrong)
+    status, content = server.post("/api/label", {"ids": [1], "label": "late"})
+    assert status == 500 and content.startswith(b"csml made a mistake: ZeroDivisionError: nobody foresaw this")
+    assert Path(content.decode().rpartition(" ")[2]).is_relative_to(cache)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_the_page_stops_although_an_upload_never_ends(explored: Path) -> None:
     explorer = library.explore(explored / "csml", port=0, browser=False)
     server = Server(explorer)

@@ -152,3 +152,17 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "workbench.sqlite").write_bytes(b"no database" * 500)
     with pytest.raises(CsmlError, match="cannot be used"):
         Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv")
+
+
+def test_a_file_that_cannot_be_read_for_a_while_is_one_line(store: Store) -> None:
+    """As on a full disk, where SQLite finds no room for its files beside it; once this was a traceback."""
+    store.set_labels({"a": "ring"}, "label")
+    store.write_labels()
+    wal = store.file.with_name(f"{store.file.name}-wal")
+    wal.unlink(missing_ok=True)
+    wal.mkdir()
+    for use in (lambda: store.version, store.labels, store.undo, lambda: store.set_labels({"b": "star"}, "label")):
+        with pytest.raises(CsmlError, match=r"cannot be read or written .*is the disk full"):
+            use()
+    wal.rmdir()
+    assert store.labels() == {"a": "ring"}

@@ -89,7 +89,12 @@ def run_labelling(ground: Ground, trial: Trial, measured: Measured, dice: random
     answered = 0
     while answered < len(_REQUESTS):
         how = dice.choice(ground.disturbances()) if len(trial.kills) < _MOST else None
-        answered = _serve(ground, trial, how, measured, dice, answered)
+        servers: list[Server] = []
+        try:
+            answered = _serve(ground, trial, how, measured, dice, answered, servers)
+        finally:  # a server that is left would be waited for at the end of the soak
+            for left in servers:
+                end(left.victim)
         (ground.disk / FILLER).unlink(missing_ok=True)
     server = Server(ground)
     if server.address() is None:
@@ -99,7 +104,13 @@ def run_labelling(ground: Ground, trial: Trial, measured: Measured, dice: random
 
 
 def _serve(
-    ground: Ground, trial: Trial, how: str | None, measured: Measured, dice: random.Random, answered: int
+    ground: Ground,
+    trial: Trial,
+    how: str | None,
+    measured: Measured,
+    dice: random.Random,
+    answered: int,
+    servers: list[Server],
 ) -> int:
     """Serve once, until all is answered or the disturbance has come; how many requests are answered now."""
     notes = ground.place / "moment.txt"
@@ -108,6 +119,7 @@ def _serve(
     number = 1 + int(dice.random() * measured.changes)
     delay = dice.choice([0.0, dice.expovariate(1000) + 1e-6])
     server = Server(ground, partial(watch, ground.disk, notes, how, number, delay) if in_itself else None)
+    servers.append(server)
     if how in ("SIGKILL", "SIGTERM") and not in_itself and not wait(server.victim, dice.random() * measured.seconds):
         disturb(str(how), server.victim.processes[0], ground.disk)
     address, disturb_at = server.address(), dice.randint(answered, len(_REQUESTS))

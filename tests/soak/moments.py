@@ -66,7 +66,8 @@ def disturb(how: str, process: int, disk: Path, delay: float = 0.0, worker: int 
         found = [worker] if worker is not None else children_of(process)
         os.kill(random.choice(found) if found else process, signal.SIGKILL)
     elif delay:  # its default action ends the process as SIGKILL does, exactly then
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:  # only the main thread may set it
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, delay)
     else:
         os.kill(process, signal.SIGKILL)

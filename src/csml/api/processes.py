@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from csml.config import HardwareConfig
 from csml.console import log_is_shown
-from csml.distributed.launch import is_launched
+from csml.distributed.launch import is_launched, joined_key
 from csml.distributed.world import cores_each
 from csml.errors import CsmlError
 from csml.runs.interruption import Interrupted, StopSignals
@@ -23,6 +23,8 @@ T = TypeVar("T")
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 60.0
 """How long the other workers may take to notice that one has failed, before they are killed."""
+_START_GRACE_SECONDS = 3.0
+"""The same while workers start: others may be about to fail for the same reason."""
 
 
 def in_processes(function: Callable[..., T], hardware: HardwareConfig, *arguments: Any) -> T:
@@ -50,9 +52,21 @@ def in_processes(function: Callable[..., T], hardware: HardwareConfig, *argument
             ) from error
         # The store outlives every worker, so no port has to be guessed and none is taken twice.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        workers = [_start(call, rank, hardware.devices, store.port) for rank in range(hardware.devices)]
-        _watch(workers)
-        return _answer(call, workers)
+        joined = [joined_key(rank) for rank in range(hardware.devices)]
+        workers: list[subprocess.Popen[bytes]] = []
+        try:
+            with StopSignals() as signals:  # before the first worker: a signal must not leave any behind
+                for rank in range(hardware.devices):
+                    workers.append(_start(call, rank, hardware.devices, store.port))
+                _watch(workers, signals, lambda: store.check(joined))
+        finally:
+            dead = [worker.poll() for worker in workers]
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        if signals.caught and not any(read_answer(call, rank) for rank in range(hardware.devices)):
+            raise KeyboardInterrupt
+        return _answer(call, dead)
 
 
 def _start(call: Path, rank: int, size: int, port: int) -> "subprocess.Popen[bytes]":
@@ -73,64 +87,71 @@ def _start(call: Path, rank: int, size: int, port: int) -> "subprocess.Popen[byt
     )
 
 
-def _watch(workers: "list[subprocess.Popen[bytes]]") -> None:
+def _watch(workers: "list[subprocess.Popen[bytes]]", signals: StopSignals, all_joined: Callable[[], bool]) -> None:
     """Wait for all workers; pass a signal on to all; do not let the others wait for one that failed."""
-    passed_on, failed_at = False, None
-    try:
-        with StopSignals() as signals:
-            while any(worker.poll() is None for worker in workers):
-                if signals.caught and not passed_on:
-                    passed_on = True
-                    for worker in workers:
-                        worker.send_signal(signals.caught)
-                if failed_at is None and any(worker.returncode for worker in workers):
-                    failed_at = time.monotonic()
-                if failed_at is not None and time.monotonic() - failed_at > _GRACE_SECONDS:
-                    break
-                time.sleep(_POLL_SECONDS)
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+    passed_on, until = False, None
+    while None in (codes := [worker.poll() for worker in workers]):  # of all: the first may wait for the last
+        if signals.caught and not passed_on:
+            passed_on = True
+            if not all_joined():  # there is nothing to be saved
+                return
+            for worker in workers:
+                worker.send_signal(signals.caught)
+        if until is None and any(codes):
+            # Before all have joined, the others wait for it to start, and cannot know that it never will.
+            until = time.monotonic() + (_GRACE_SECONDS if all_joined() else _START_GRACE_SECONDS)
+        if until is not None and time.monotonic() > until:
+            return
+        time.sleep(_POLL_SECONDS)
 
 
-def _answer(call: Path, workers: "list[subprocess.Popen[bytes]]") -> Any:
-    """What rank 0 returned; else the first cause of the failure."""
-    answers = [read_answer(call, rank) for rank in range(len(workers))]
-    for kind in ("error", "interrupted", "lost"):  # a process that lost another one is a consequence, not the cause
+def _answer(call: Path, codes: list[int | None]) -> Any:
+    """What rank 0 returned; else the first cause of the failure.
+
+    Args:
+        call: beside it are the answers.
+        codes: exit code of each worker; None if it was ended from here.
+    """
+    answers = [read_answer(call, rank) for rank in range(len(codes))]
+    for kind in (
+        "error",
+        "interrupted",
+        "stopped",
+        "lost",
+    ):  # a process that lost another one is a consequence, not the cause
         for answer in answers:
             if answer is not None and answer[0] == kind:
                 if kind == "interrupted":
                     raise Interrupted(*answer[1])
-                if kind == "lost" and (dead := _killed(workers, answers)):
+                if kind == "stopped":
+                    raise KeyboardInterrupt
+                if kind == "lost" and (dead := _killed(codes, answers)):
                     raise CsmlError(f"{dead}; {answer[1]}")
                 alone = kind == "error" and sum(one is not None and one[:2] == answer[:2] for one in answers) == 1
-                raise CsmlError(
-                    f"process {answers.index(answer)} of {len(workers)}: {answer[1]}" if alone else answer[1]
-                )
-    for rank, worker in enumerate(workers):
-        if worker.returncode or answers[rank] is None:
-            raise CsmlError(_died(rank, workers))
+                raise CsmlError(f"process {answers.index(answer)} of {len(codes)}: {answer[1]}" if alone else answer[1])
+    for rank, code in enumerate(codes):
+        if code or (code == 0 and answers[rank] is None):
+            raise CsmlError(_died(rank, codes))
     assert answers[0] is not None
     return answers[0][1]
 
 
-def _killed(workers: "list[subprocess.Popen[bytes]]", answers: list[Any]) -> str | None:
+def _killed(codes: list[int | None], answers: list[Any]) -> str | None:
     """The worker that a signal ended before it could answer: the cause of what the others say."""
-    found = (rank for rank, worker in enumerate(workers) if (worker.returncode or 0) < 0 and answers[rank] is None)
-    return next((_died(rank, workers) for rank in found), None)
+    found = (rank for rank, code in enumerate(codes) if (code or 0) < 0 and answers[rank] is None)
+    return next((_died(rank, codes) for rank in found), None)
 
 
-def _died(rank: int, workers: "list[subprocess.Popen[bytes]]") -> str:
-    code = workers[rank].returncode
+def _died(rank: int, codes: list[int | None]) -> str:
+    code = codes[rank] or 0
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     if code == -signal.SIGKILL:
         how += ", perhaps for want of memory"
-    return f"worker process {rank} of {len(workers)} died ({how})"
+    return f"worker process {rank} of {len(codes)} died ({how})"
 
 
 def write_answer(call: Path, rank: int, kind: str, value: Any) -> None:
-    """Leave the outcome of a worker for `in_processes`: kind is `value`, `error`, `lost` or `interrupted`."""
+    """Leave the outcome of a worker for `in_processes`: a `value`, or how it ended (`_answer` has the kinds)."""
     path = call.with_name(f"answer-{rank}.pickle")
     path.with_suffix(".part").write_bytes(pickle.dumps((kind, value)))
     path.with_suffix(".part").rename(path)

@@ -1,7 +1,9 @@
 """`python -m csml.api.worker CALL`: one of the processes that `in_processes` has started."""
 
+import ctypes
 import os
 import pickle
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -14,8 +16,17 @@ from csml.distributed.launch import leave_world
 from csml.errors import CsmlError, told
 from csml.runs.interruption import Interrupted
 
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Save and end when the process that started this one is killed; else it would go on unseen, and hold the run."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
 
 def main() -> int:
+    _end_with_parent()
     call, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     # The words of the command that started the workers: run.json, locks and crash reports tell them.
     function, arguments, shows_log, sys.argv = pickle.loads(call.read_bytes())
@@ -32,6 +43,9 @@ def main() -> int:
     except Interrupted as stop:
         write_answer(call, rank, "interrupted", stop.args)
         return stop.exit_code
+    except KeyboardInterrupt:  # before there was a checkpoint
+        write_answer(call, rank, "stopped", None)
+        return 130
     except Exception as error:
         if (lost := who_failed(error)) is not None:
             write_answer(call, rank, "lost", lost)

@@ -77,6 +77,8 @@ class HardwareConfig(Settings):
     devices: int = common(bounded(1, low=1, limit=1024))
     """Number of processes on this machine, one per GPU or group of cores; torchrun and srun take precedence. The
     processes share the batch: nothing else changes with their number."""
+    join_minutes: float = bounded(10.0, low=0.01, limit=1440)
+    """Minutes in which all processes must have started; after that the others end, and say which one is missing."""
     accumulate: int = bounded(1, low=1, limit=MAX_BATCH)
     """Number of pieces in which a batch goes through the network before each step. Raise it if the batch does not fit
     into memory."""

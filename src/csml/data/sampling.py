@@ -4,7 +4,7 @@ There is no random state to save: a run resumes exactly where it stopped from it
 loader workers had prefetched.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,15 @@ class BatchPlan(NamedTuple):
     def only(self, rows: slice, part: Part) -> "BatchPlan":
         """The plan of some rows of the batch."""
         return BatchPlan(self.anchors[rows], self.neighbors[:, rows], self.numbers[:, rows], part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By value. torch would send a handle of shared memory, and a worker whose parent has just been killed would
+        ask for it in vain, and print a traceback."""
+        return _unpickled, (self.anchors, self.neighbors, self.numbers.numpy(), self.part)
+
+
+def _unpickled(anchors: np.ndarray, neighbors: np.ndarray, numbers: np.ndarray, part: Part) -> BatchPlan:
+    return BatchPlan(anchors, neighbors, torch.from_numpy(numbers), part)
 
 
 def generator_for(*key: int) -> torch.Generator:

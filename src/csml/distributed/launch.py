@@ -3,35 +3,39 @@
 import atexit
 import logging
 import os
+import time
 import warnings
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed import DistNetworkError, DistStoreError, TCPStore
 
 from csml.config import HardwareConfig
 from csml.distributed.world import World
-from csml.errors import CsmlError, reason
+from csml.errors import CsmlError, reason, some
 
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 """With 1, torchrun gives restarted processes a new rendezvous store; the old one may hold keys of dead processes."""
 PATIENCE = timedelta(minutes=30)
 """Timeout of collectives. A slow process may be writing a checkpoint to a slow disk or decoding larger images. A dead
 process closes its connections, which is noticed at once."""
+_HOST_PATIENCE = timedelta(seconds=3)
+"""How much longer process 0 waits for all to join: the others ask its store who is missing."""
 
 
 def join_world(hardware: HardwareConfig) -> World:
     """Join the other processes of the run, if there are any. Only rank 0 logs."""
     _set_variables_from_slurm()
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = _number("WORLD_SIZE", 1)
     if size == 1:
         return World()
     gpu = hardware.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
     if not dist.is_initialized():
         try:  # gloo beside NCCL, for tensors on the CPU
             if gpu:
-                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=PATIENCE)
+                torch.cuda.set_device(_number("LOCAL_RANK", 0))
+            _meet(size, "cpu:gloo,cuda:nccl" if gpu else "gloo", timedelta(minutes=hardware.join_minutes))
             atexit.register(leave_world)
         except (RuntimeError, ValueError) as error:
             raise CsmlError(f"hardware.devices: the processes cannot reach each other ({reason(error)})") from error
@@ -41,6 +45,63 @@ def join_world(hardware: HardwareConfig) -> World:
     if not world.is_rank_zero:
         logging.getLogger("csml").setLevel(logging.ERROR)
     return world
+
+
+def _meet(size: int, backend: str, patience: timedelta) -> None:
+    """Wait until every process is there, and connect them. Raises a CsmlError that names who is missing.
+
+    torch alone would wait as long as collectives may take, and not say for whom.
+    """
+    rank, host, port = _number("RANK", None), os.environ.get("MASTER_ADDR", "127.0.0.1"), _number("MASTER_PORT", None)
+    if not 0 <= rank < size:
+        raise CsmlError(f"RANK: {rank} is not one of 0 to {size - 1}, the processes that WORLD_SIZE stands for")
+    if not 0 < port < 2**16:
+        raise CsmlError(f"MASTER_PORT: {port} is not a port; choose one from 1024 to 65535")
+    hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else the launcher does
+    began = time.monotonic()
+    try:
+        store = TCPStore(host, port, size, hosts, patience, wait_for_workers=False, multi_tenant=True)
+        store.set(joined_key(rank), "")
+        try:
+            store.wait([joined_key(other) for other in range(size)], patience + _HOST_PATIENCE * hosts)
+        except DistStoreError:
+            missing = [other for other in range(size) if not store.check([joined_key(other)])]
+            raise CsmlError(_missing(missing, size, patience)) from None
+    except DistNetworkError as error:
+        if hosts:
+            raise
+        if time.monotonic() - began >= patience.total_seconds():
+            raise CsmlError(f"{_missing([0], size, patience)}; it was expected at {host}:{port}") from error
+        raise CsmlError(f"process 0 of {size}, which the others meet at, has ended before all had joined") from error
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
+    # A function of torch.distributed only since 2.9; before, under this name.
+    set_timeout = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+    set_timeout(PATIENCE)
+    store.set_timeout(PATIENCE)
+
+
+def joined_key(rank: int) -> str:
+    """The key of the store that says that a process has started and found the others' meeting place."""
+    return f"csml/joined/{rank}"
+
+
+def _missing(ranks: list[int], size: int, patience: timedelta) -> str:
+    names = ("process " if len(ranks) == 1 else "processes ") + some(map(str, ranks), 8)
+    minutes = f"{patience.total_seconds() / 60:g}"
+    return (
+        f"hardware.join_minutes: {names} of {size} did not join within {minutes} minutes; "
+        "see why it has not started, or give more minutes"
+    )
+
+
+def _number(name: str, otherwise: int | None) -> int:
+    """A number that a launcher has set in the environment."""
+    text = os.environ.get(name, "" if otherwise is None else str(otherwise))
+    if not text.isdecimal():
+        raise CsmlError(
+            f"{name}: expected a number in this environment variable, got {text!r}; unset WORLD_SIZE, or use torchrun"
+        )
+    return int(text)
 
 
 def leave_world() -> None:
@@ -55,7 +116,7 @@ def leave_world() -> None:
 def is_launched() -> bool:
     """Whether torchrun, srun or csml has started this process as one of several."""
     _set_variables_from_slurm()
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return _number("WORLD_SIZE", 1) > 1
 
 
 def require_alone(command: str, hardware: HardwareConfig) -> None:
@@ -74,7 +135,7 @@ def was_restarted(world: World) -> bool:
 
 def restart_count() -> int:
     """How often torchrun or SLURM has restarted this process, as far as it knows."""
-    return max(int(os.environ.get(name, "0")) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+    return max(_number(name, 0) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
 
 
 def is_lost(error: RuntimeError) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from csml.data.scenes import Scenes
-from csml.data.scenes.coco import key_of, read_coco
+from csml.data.scenes.coco import key_of, numbers_in, read_coco
 from csml.data.scenes.coco_file import as_coco
 from csml.data.scenes.repair import compressed
 from csml.extras import extra
@@ -31,6 +31,10 @@ def coco_scores(
         image_ids: the images that the detector has processed.
     """
     truth = _completed(scenes.truth, scenes) if scenes.truth is not None else as_coco(scenes)
+    numbers = _Numbers(scenes)
+    truth["images"], truth["categories"] = numbers.images(truth["images"]), numbers.categories(scenes.classes)
+    truth["annotations"], results = numbers.rows(truth["annotations"]), numbers.rows(results)
+    image_ids = [numbers.image[id] for id in image_ids]
     scores = {"box": _score(truth, results, "bbox", scenes, image_ids)}
     if masks:
         # Without boxes, pycocotools takes a detection's area from its mask, as it does for the ground truth.
@@ -40,8 +44,31 @@ def coco_scores(
     return scores
 
 
+class _Numbers:
+    """Images and classes by numbers from 1: a file's ids may be texts, both kinds mixed, or beyond numpy's range."""
+
+    def __init__(self, scenes: Scenes) -> None:
+        # Detections of equal score count in this order.
+        order = sorted(scenes.image_ids, key=lambda id: (isinstance(id, str), id))
+        self.image = {id: number for number, id in enumerate(order, start=1)}
+        self.category = {id: number for number, id in enumerate(scenes.category_ids, start=1)}
+
+    def images(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "id": self.image[row["id"]]} for row in rows]
+
+    def categories(self, names: tuple[str, ...]) -> list[dict[str, Any]]:
+        return [{"id": id, "name": name} for id, name in zip(self.category.values(), names, strict=True)]
+
+    def rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Annotations or detections."""
+        return [
+            {**row, "image_id": self.image[row["image_id"]], "category_id": self.category[row["category_id"]]}
+            for row in rows
+        ]
+
+
 def _score(
-    content: dict[str, Any], results: list[dict[str, Any]], kind: str, scenes: Scenes, image_ids: list[int | str]
+    content: dict[str, Any], results: list[dict[str, Any]], kind: str, scenes: Scenes, image_ids: list[int]
 ) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints to stdout
         truth = COCO()
@@ -55,7 +82,7 @@ def _score(
             found.createIndex()
         evaluation = COCOeval(truth, found, kind)
         evaluation.params.imgIds = sorted(image_ids)
-        evaluation.params.catIds = list(scenes.category_ids)
+        evaluation.params.catIds = [row["id"] for row in content["categories"]]
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -75,23 +102,27 @@ def _percent(value: float) -> float | None:
 
 
 def _completed(file: Path, scenes: Scenes) -> dict[str, Any]:
-    """The content of a COCO file, with the fields that pycocotools requires but some exporters leave out."""
+    """The content of a COCO file, with the fields that pycocotools requires but some exporters leave out.
+
+    What pycocotools could not compute with is passed over, as it was when the file was first read (`repair.py`).
+    """
     content = read_coco(file)
     sizes = {id: tuple(size) for id, size in zip(scenes.image_ids, scenes.annotations.sizes.tolist(), strict=True)}
-    images = [row for row in content["images"] if row["id"] in sizes]
-    for row in images:
-        row["height"], row["width"] = sizes[row["id"]]
-    kept = []
-    for number, row in enumerate(row for row in content["annotations"] if key_of(row.get("image_id")) in sizes):
-        row = {"iscrowd": 0, **row, "id": number + 1}
-        mask = None
-        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
-            mask = compressed(row.pop("segmentation", None), sizes[row["image_id"]])
-            row["segmentation"] = mask
-        box = row.get("bbox")
-        if not (isinstance(box, list) and len(box) == 4) and mask is None:
+    images = [{"id": id, "height": height, "width": width} for id, (height, width) in sizes.items()]
+    listed = set(scenes.category_ids)
+    kept: list[dict[str, Any]] = []
+    for row in content["annotations"]:
+        image, category = key_of(row.get("image_id")), key_of(row.get("category_id"))
+        if image not in sizes or category not in listed:
             continue
-        row["bbox"] = box if isinstance(box, list) and len(box) == 4 else rle.toBbox(mask).tolist()
-        row.setdefault("area", float(rle.area(mask)) if mask is not None else row["bbox"][2] * row["bbox"][3])
-        kept.append(row)
-    return {"info": {}, "images": images, "categories": content["categories"], "annotations": kept}
+        mask = None
+        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError, OverflowError):
+            mask = compressed(row.get("segmentation"), sizes[image])
+        box = numbers_in(row.get("bbox"), 4)
+        if box is None and mask is None:
+            continue
+        box = box if box is not None else rle.toBbox(mask).tolist()
+        area = numbers_in([row.get("area")], 1) or [float(rle.area(mask)) if mask is not None else box[2] * box[3]]
+        one = {"id": len(kept) + 1, "image_id": image, "category_id": category, "bbox": box, "area": area[0]}
+        kept.append({**one, "iscrowd": int(bool(row.get("iscrowd", 0))), **({"segmentation": mask} if mask else {})})
+    return {"info": {}, "images": images, "categories": [], "annotations": kept}

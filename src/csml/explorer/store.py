@@ -5,7 +5,7 @@ import hashlib
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,12 +76,9 @@ class Store:
         self.file, self.csv_file = file, csv_file
         self._soon = Soon(self._try_to_write, csv_seconds)
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self._connected() as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_TABLES)
-        except sqlite3.Error as error:
-            raise CsmlError(f"{file} cannot be used ({reason(error)}); move it away to begin without labels") from error
+        with self._connected() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_TABLES)
         self._take_over_csv()
 
     @property
@@ -188,7 +185,7 @@ class Store:
                     self.csv_file.unlink(missing_ok=True)
                 connection.execute("DELETE FROM unwritten")
                 connection.execute("INSERT OR REPLACE INTO facts VALUES ('csv', ?)", (_digest(self.csv_file),))
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, CsmlError) as error:
             raise CsmlError(f"{self.csv_file} cannot be written ({reason(error)}); no label is lost") from error
         return self.csv_file
 
@@ -225,8 +222,16 @@ class Store:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self.file, timeout=_PATIENCE_SECONDS, isolation_level=None)) as connection:
-            yield connection
+        try:
+            with closing(sqlite3.connect(self.file, timeout=_PATIENCE_SECONDS, isolation_level=None)) as connection:
+                yield connection
+        except sqlite3.OperationalError as error:  # on a full disk not even reading works: it needs a file beside it
+            why = f"{reason(error)}; is the disk full or read-only, or the file locked?"
+            raise CsmlError(f"{self.file} cannot be read or written ({why})") from error
+        except sqlite3.Error as error:
+            raise CsmlError(
+                f"{self.file} cannot be used ({reason(error)}); move it away to begin without labels"
+            ) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -236,7 +241,8 @@ class Store:
             try:
                 yield connection
             except BaseException:
-                connection.execute("ROLLBACK")
+                with suppress(sqlite3.Error):  # it may be undone already; the first cause is the one to tell
+                    connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
 

@@ -1,6 +1,7 @@
 """COCO's JSON files of any name, one or one per split, with images, annotations and categories."""
 
 import json
+import math
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -98,6 +99,15 @@ def key_of(id: Any) -> Any:
     return id if isinstance(id, int | float | str) else None
 
 
+def numbers_in(values: Any, count: int) -> list[float] | None:
+    """A list of `count` finite numbers; None for anything else."""
+    try:
+        found = [float(value) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if len(found) == count and all(map(math.isfinite, found)) else None
+
+
 def _scenes(
     folder: Folder, file: Path, content: dict[str, Any], categories: dict[int, str], repairs: Repairs
 ) -> list[FoundScene]:
@@ -141,10 +151,10 @@ def _image(folder: Folder, file: Path, place: Path | None, name: str) -> Path:
 
 def _corners(box: Any) -> tuple[float, float, float, float] | None:
     """x, y, width, height → corners. A negative width is an error, not a swap of corners; it becomes 0."""
-    try:
-        x, y, width, height = (float(value) for value in box)
-    except (TypeError, ValueError, OverflowError):
+    found = numbers_in(box, 4)
+    if found is None:
         return None
+    x, y, width, height = found
     return x, y, x + max(0.0, width), y + max(0.0, height)
 
 
