@@ -135,7 +135,7 @@ def test_labels_show_on_the_map_are_not_overwritten_silently_and_can_be_undone(s
     wait_for_labels(page, 0)
     page.click("#redo")
     wait_for_labels(page, count)
-    page.click("#help-menu summary")
+    page.click("#history-menu summary")
     page.wait_for_selector("#history .undone")
     assert unexpected(visit) == []
 
@@ -254,7 +254,7 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
     until(page, "() => document.getElementById('detail').textContent.includes('tags')")
     for tab in ("queue", "selection", "clean", "neighbors"):
         page.click(f"#tab-{tab}")
-    page.click("#help-menu summary")
+    page.click("#history-menu summary")
     page.wait_for_selector("#history li")
     assert SCRIPT in page.text_content("#legend") and SCRIPT in page.text_content("#words")
     assert page.text_content("#title") == f"{SCRIPT}: 60 images" and SCRIPT in page.text_content("#command")
@@ -322,6 +322,10 @@ def test_an_image_that_cannot_be_read_says_so(served: Explorer, visit: Visit) ->
     assert page.text_content(".tile .broken") == "cannot be read"
     page.click("#tag-found")
     until(page, "() => csmlPage.model.state.tags.unreadable === 1")
+    page.click("#show-neighbors")
+    page.wait_for_selector("text=It cannot be read, so it has no neighbours.")
+    page.keyboard.press("*")
+    page.wait_for_selector("#viewer .broken")
 
 
 def test_the_keyboard_alone_selects_removes_and_accepts(served: Explorer, visit: Visit) -> None:
@@ -365,6 +369,64 @@ def test_nothing_is_wider_than_the_screen(visit: Visit, width: int, scheme: str)
     assert unexpected(visit) == []
 
 
+def test_the_browser_s_back_leads_to_the_list_before(visit: Visit) -> None:
+    page = visit.page
+    settled(page)
+    page.mouse.click(*place(page, 7))
+    until(page, "() => document.getElementById('list-title').textContent.includes('07-crescent.png')")
+    page.click("#more-like")
+    page.wait_for_selector(".chip")
+    page.reload()
+    page.wait_for_selector("body[data-drawn=yes]")
+    assert page.get_attribute("#tab-search", "aria-selected") == "true"
+    page.go_back()
+    until(page, "() => document.getElementById('list-title').textContent.includes('07-crescent.png')")
+    assert focused(page) == 7 and unexpected(visit) == []
+
+
+def test_a_name_that_nearly_exists_is_asked_about(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    type_label(page, "ring")
+    wait_for_labels(page, 1)
+    type_label(page, "Ring")
+    page.click("#dialog button[value=ring]")
+    wait_for_labels(page, 2)
+    assert set(served.labels.values()) == {"ring"}
+
+
+def test_the_enlarged_image_has_the_keys_of_the_list(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    type_label(page, "ring")
+    wait_for_labels(page, 1)
+    first = focused(page)
+    page.locator(f".tile[data-id='{first}']").dblclick()
+    page.wait_for_selector(f"#viewer[open] img[src='/image/{first}']")
+    page.keyboard.press("1")
+    wait_for_labels(page, 2)
+    page.wait_for_selector(f"#viewer[open] img[src='/image/{focused(page)}']")
+    assert focused(page) != first
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#viewer", state="hidden")
+
+
+def test_a_menu_closes_with_escape_and_when_another_opens(visit: Visit) -> None:
+    page = visit.page
+    page.click("#history-menu summary")
+    page.click("#help-menu summary")
+    assert page.eval_on_selector_all(".menu[open]", "all => all.map((menu) => menu.id)") == ["help-menu"]
+    page.keyboard.press("Escape")
+    assert page.locator(".menu[open]").count() == 0
+
+
+def test_what_the_map_shows_can_be_selected(visit: Visit) -> None:
+    page = visit.page
+    page.select_option("#by", label="weather")
+    page.click("#legend button:has-text('sun')")
+    page.wait_for_selector("text=1 of 60 shown")
+    page.click("#select-shown")
+    assert selected(page) == [0] and page.evaluate("csmlPage.model.list") == [0]
+
+
 def test_columns_of_a_file_colour_and_filter(visit: Visit) -> None:
     page = visit.page
     page.select_option("#by", label="weather")
@@ -399,8 +461,8 @@ def test_a_lasso_agrees_with_a_test_of_every_point(served: Explorer, visit: Visi
 
 
 def test_every_class_has_its_own_colour_and_shape_for_every_eye(served: Explorer, visit: Visit) -> None:
-    """Two of the first 24 colours differ by more than 10 in CIELAB, also for those who see no red or no green."""
-    colors = visit.page.evaluate("import('/palette.js').then((module) => module.COLORS)")
+    """Two of the 24 colours differ by more than 5 in CIELAB, also for those who see no red or no green."""
+    colors, lighter = visit.page.evaluate("import('/palette.js').then((module) => [module.COLORS, module.LIGHTER])")
     looks = visit.page.evaluate(
         """import("/palette.js").then(({ looksOf }) => Array.from({ length: 168 }, (_, number) => {
             const { color, glyph } = looksOf(`class ${number}`);
@@ -408,12 +470,18 @@ def test_every_class_has_its_own_colour_and_shape_for_every_eye(served: Explorer
         }))"""
     )
     assert len(set(colors)) == len(colors) >= 20 and len(set(looks)) == 168
+    for shades in (colors, lighter):
+        for matrix in (np.eye(3), VIENOT_DEUTERANOPIA, VIENOT_PROTANOPIA):
+            lab = cielab((linear(shades) @ matrix.T).clip(0, 1))
+            distance = np.sqrt(((lab[:, None] - lab[None]) ** 2).sum(2)) + 1e3 * np.eye(len(lab))
+            assert distance.min() > 5 and distance[:8, :8].min() > 15
+    luminance = [linear(shades) @ [0.2126, 0.7152, 0.0722] for shades in (lighter, ["#1e2125"])]
+    assert (luminance[0] + 0.05).min() / (luminance[1][0] + 0.05) > 3  # on the dark page
+
+
+def linear(colors: list[str]) -> np.ndarray:
     rgb = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in colors]) / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    for matrix in (np.eye(3), VIENOT_DEUTERANOPIA, VIENOT_PROTANOPIA):
-        lab = cielab((linear @ matrix.T).clip(0, 1))
-        distance = np.sqrt(((lab[:, None] - lab[None]) ** 2).sum(2)) + 1e3 * np.eye(len(lab))
-        assert distance.min() > 5 and distance[:8, :8].min() > 15
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
 # Viénot, Brettel and Mollon, "Digital video colourmaps for checking the legibility of displays by dichromats" (1999).
@@ -421,8 +489,8 @@ VIENOT_DEUTERANOPIA = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0]
 VIENOT_PROTANOPIA = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])
 
 
-def cielab(linear: np.ndarray) -> np.ndarray:
+def cielab(light: np.ndarray) -> np.ndarray:
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-    xyz = linear @ to_xyz.T / np.array([0.9505, 1.0, 1.089])
+    xyz = light @ to_xyz.T / np.array([0.9505, 1.0, 1.089])
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1)
