@@ -63,6 +63,7 @@ async function give(labels, existing) {
   const ids = Object.keys(labels).map(Number);
   if (!ids.length) { say("There is nothing to label."); return; }
   await attempt(async () => {
+    const words = [...new Set(Object.values(labels))];
     let how = existing ?? (ids.length === 1 ? "replace" : "ask"), answer;
     const ahead = ids.length === 1 && labels[ids[0]] !== null; // nothing to ask: go on at once
     if (ahead) { pending.add(ids[0]); select([], "new"); forward(); }
@@ -70,14 +71,14 @@ async function give(labels, existing) {
     if (answer.status === 409) {
       const { others } = await answer.json(), counts = Object.entries(others), total = counts.reduce((sum, [, count]) => sum + count, 0);
       const has = total === 1 ? "has" : "have";
-      how = await question(`${images(total)} of ${ids.length.toLocaleString()} already ${has} another label: ${counts.map(([word, count]) => `${word} (${count})`).join(", ")}.`,
+      how = await question(`${total.toLocaleString()} of the ${images(ids.length)} already ${has} another label than ${words.length === 1 ? `“${words[0]}”` : "the suggested one"}: ${counts.map(([word, count]) => `${word} (${count})`).join(", ")}.`,
         [["keep", "Label only the others"], ["replace", `Replace ${total === 1 ? "it" : `all ${total}`}`], ["", "Cancel"]]);
       if (how === null) { say("Nothing was labelled."); return; }
       answer = await send("/api/label", { labels, existing: how });
     }
     if (!answer.ok) throw new Error(await answer.text());
     const { changed, others } = await answer.json(), replaced = Object.entries(others).map(([word, count]) => `${count} ${word}`).join(", ");
-    const words = [...new Set(Object.values(labels))], word = words.length === 1 ? words[0] : "as suggested";
+    const word = words.length === 1 ? words[0] : "as suggested";
     if (!ahead) select([], "new");
     await refresh();
     ids.forEach((id) => pending.delete(id));
@@ -129,6 +130,6 @@ function drawBar() {
   $("labelled").textContent = done.toLocaleString();
   $("share").value = done / info.count; $("share").title = `${((100 * done) / info.count).toFixed(1)} % of the images have a label`;
   $("estimate").textContent = state.estimate ? `estimated accuracy ${Math.round(100 * state.estimate.accuracy)} % ± ${Math.round(100 * state.estimate.error)}` : "accuracy: needs two classes with two labels each";
-  $("thin").textContent = thin.length ? `few labels: ${thin.slice(0, 4).map((word) => `${word} ${state.counts[word]}`).join(", ")}${thin.length > 4 ? " …" : ""}` : "";
+  $("thin").textContent = thin.length ? `few labels: ${thin.slice(0, 4).map((word) => `${word.length > 24 ? `${word.slice(0, 22)}…` : word} ${state.counts[word]}`).join(", ")}${thin.length > 4 ? " …" : ""}` : "";
   for (const which of ["undo", "redo"]) { $(which).disabled = state[which] === null; $(which).title = state[which] === null ? "" : `${state[which]} (Ctrl-${which === "undo" ? "" : "Shift-"}Z)`; }
 }

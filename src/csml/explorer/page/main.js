@@ -9,7 +9,7 @@ import { startLabelling } from "./labelling.js";
 import { afterLabelling, bySearchedPicture, neighbors, openFromAddress, startLists, toNext } from "./lists.js";
 import { startMenus } from "./menus.js";
 import { camera, placeOf, redraw, startMap, times } from "./map.js";
-import { load, model, on, refresh, selection } from "./model.js";
+import { emit, load, model, on, refresh, selection } from "./model.js";
 import { setStart } from "./thumbs.js";
 import { isTraining, startTraining } from "./training.js";
 import { startViewer } from "./viewer.js";
@@ -33,6 +33,8 @@ async function start() {
   $("history-menu").addEventListener("toggle", () => attempt(drawHistory));
   on("labels", () => { if ($("history-menu").open) attempt(drawHistory); });
   await refresh();
+  say("Label what the list proposes, or lasso a group on the map.");
+  emit("state"); emit("focus"); // every part draws what there is
   await openFromAddress();
   redraw();
   setTimeout(ask, PAUSE);
