@@ -131,3 +131,12 @@ def test_the_search_finds_a_page_and_asks_no_other_server(address: str) -> None:
         assert any("faq.html" in link for link in found)
         assert visit.requests and all(request.startswith((address, "data:", "blob:")) for request in visit.requests)
         assert not visit.problems
+
+
+def test_the_search_works_where_the_site_is_opened_from_a_folder(site: Path) -> None:
+    with browse((site / "index.html").as_uri(), width=1440, drawn=".md-footer") as visit:
+        visit.page.click(".md-search__input")
+        visit.page.keyboard.type("collapsed")
+        visit.page.wait_for_selector(".md-search-result__link[href*='faq.html']", timeout=60_000, state="attached")
+        assert all(request.startswith(("file:", "data:", "blob:")) for request in visit.requests)
+        assert not visit.problems

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "benchmarks/README.md": "benchmarks/index.md",
     "benchmarks/imagenet_size.png": "benchmarks/imagenet_size.png",
     "website/extra.css": "assets/extra.css",
+    "website/iframe-worker.js": "assets/iframe-worker.js",
     "examples/minimal.py": "examples/minimal.py",
     "examples/quickstart.ipynb": "examples/quickstart.ipynb",
 }

@@ -87,7 +87,7 @@ def test_labels_show_on_the_map_are_not_overwritten_silently_and_can_be_undone(s
     wait_for_labels(page, 0)
     page.click("#redo")
     wait_for_labels(page, count)
-    page.click("#help-menu summary")
+    page.click("#history-menu summary")
     page.wait_for_selector("#history .undone")
     assert unexpected(visit) == []
 

@@ -70,7 +70,7 @@ def test_script_in_names_runs_nothing(served: Explorer, visit: Visit) -> None:
     until(page, "() => document.getElementById('detail').textContent.includes('tags')")
     for tab in ("queue", "selection", "clean", "neighbors"):
         page.click(f"#tab-{tab}")
-    page.click("#help-menu summary")
+    page.click("#history-menu summary")
     page.wait_for_selector("#history li")
     assert SCRIPT in page.text_content("#legend") and SCRIPT in page.text_content("#words")
     assert page.text_content("#title") == f"{SCRIPT}: 60 images" and SCRIPT in page.text_content("#command")
@@ -138,6 +138,10 @@ def test_an_image_that_cannot_be_read_says_so(served: Explorer, visit: Visit) ->
     assert page.text_content(".tile .broken") == "cannot be read"
     page.click("#tag-found")
     until(page, "() => csmlPage.model.state.tags.unreadable === 1")
+    page.click("#show-neighbors")
+    page.wait_for_selector("text=It cannot be read, so it has no neighbours.")
+    page.keyboard.press("*")
+    page.wait_for_selector("#viewer .broken")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
@@ -188,8 +192,8 @@ def test_a_lasso_agrees_with_a_test_of_every_point(served: Explorer, visit: Visi
 
 
 def test_every_class_has_its_own_colour_and_shape_for_every_eye(served: Explorer, visit: Visit) -> None:
-    """Two of the first 24 colours differ by more than 10 in CIELAB, also for those who see no red or no green."""
-    colors = visit.page.evaluate("import('/palette.js').then((module) => module.COLORS)")
+    """Two of the 24 colours differ by more than 5 in CIELAB, also for those who see no red or no green."""
+    colors, lighter = visit.page.evaluate("import('/palette.js').then((module) => [module.COLORS, module.LIGHTER])")
     looks = visit.page.evaluate(
         """import("/palette.js").then(({ looksOf }) => Array.from({ length: 168 }, (_, number) => {
             const { color, glyph } = looksOf(`class ${number}`);
@@ -197,23 +201,27 @@ def test_every_class_has_its_own_colour_and_shape_for_every_eye(served: Explorer
         }))"""
     )
     assert len(set(colors)) == len(colors) >= 20 and len(set(looks)) == 168
+    for shades in (colors, lighter):
+        for matrix in (np.eye(3), VIENOT_DEUTERANOPIA, VIENOT_PROTANOPIA):
+            lab = cielab((linear(shades) @ matrix.T).clip(0, 1))
+            distance = np.sqrt(((lab[:, None] - lab[None]) ** 2).sum(2)) + 1e3 * np.eye(len(lab))
+            assert distance.min() > 5 and distance[:8, :8].min() > 15
+    luminance = [linear(shades) @ [0.2126, 0.7152, 0.0722] for shades in (lighter, ["#1e2125"])]
+    assert (luminance[0] + 0.05).min() / (luminance[1][0] + 0.05) > 3  # on the dark page
+
+
+def linear(colors: list[str]) -> np.ndarray:
     rgb = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in colors]) / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    for matrix in (np.eye(3), VIENOT_DEUTERANOPIA, VIENOT_PROTANOPIA):
-        lab = cielab((linear @ matrix.T).clip(0, 1))
-        distance = np.sqrt(((lab[:, None] - lab[None]) ** 2).sum(2)) + 1e3 * np.eye(len(lab))
-        assert distance.min() > 5 and distance[:8, :8].min() > 15
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
 # Viénot, Brettel and Mollon, "Digital video colourmaps for checking the legibility of displays by dichromats" (1999).
 VIENOT_DEUTERANOPIA = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]])
-
-
 VIENOT_PROTANOPIA = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])
 
 
-def cielab(linear: np.ndarray) -> np.ndarray:
+def cielab(light: np.ndarray) -> np.ndarray:
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-    xyz = linear @ to_xyz.T / np.array([0.9505, 1.0, 1.089])
+    xyz = light @ to_xyz.T / np.array([0.9505, 1.0, 1.089])
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1)

@@ -47,6 +47,20 @@ def test_what_was_undone_cannot_be_done_again_after_something_else(store: Store)
     assert all(one.who and one.at for one in store.history())
 
 
+def test_what_was_undone_for_good_does_not_come_back_with_a_later_redo(store: Store) -> None:
+    store.set_labels({"a": "old"}, "old")
+    store.undo()
+    store.set_labels({"a": "new"}, "new")
+    store.undo()
+    done = store.redo()
+    assert done is not None and done.about == "new" and store.labels() == {"a": "new"}
+    assert store.redo() is None
+    assert [(one.about, one.undone, one.for_good) for one in store.history()] == [
+        ("new", False, False),
+        ("old", True, True),
+    ]
+
+
 def test_an_image_has_one_label_and_many_tags(store: Store) -> None:
     store.set_tag(["a", "b"], "dark", True, "tagged")
     store.set_tag(["a"], "blurred", True, "tagged")

@@ -85,7 +85,7 @@ def select_next(
     place, gains, newly = greedy_cover(similarity, covered, weights, n)
     rest = ", many of them uncertain" if unsure else ""
     counts = (newly * (len(everyone) / len(present))).round().int().tolist()
-    reasons = tuple(f"the nearest label of {count:,} images{rest}" for count in counts)
+    reasons = tuple(f"stands for {count:,} image{'' if count == 1 else 's'}{rest}" for count in counts)
     return Selection(candidates[place].cpu(), (gains / weights.sum().clamp(min=1e-12)).cpu(), reasons)
 
 

@@ -89,7 +89,7 @@ class Api:
                 tags[tag] = tags.get(tag, 0) + 1
         history = bench.store.history(1000)
         holding = next((one for one in history if not one.undone), None)
-        again = [one for one in history if one.undone and (holding is None or one.id > holding.id)]
+        again = [one for one in history if one.undone and not one.for_good and (holding is None or one.id > holding.id)]
         drawing = bench.view.drawing
         return JSONResponse(
             {

@@ -26,6 +26,7 @@ _CSV_SECONDS = 3.0
 _MANY = 1000
 """Labels from which on all are read rather than one after the other."""
 _ABOUT_LIMIT = 500
+_UNDONE, _FOR_GOOD = 1, 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
     kind TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, name, value)) WITHOUT ROWID;
@@ -44,6 +45,7 @@ INSERT OR IGNORE INTO facts VALUES ('version', '0');
 # entries: what holds now. An image has at most one label and any number of tags; the name is its path in the data.
 # changes: `before` and `after` are labels, or the tag that was taken away or given; NULL stands for none.
 # unwritten: names whose label has changed since the CSV was written.
+# actions: `undone` is 0, _UNDONE, or _FOR_GOOD if something else was done since.
 # words: every label and tag ever used, in the order of first use, which gives each its key and its colour.
 
 
@@ -57,6 +59,8 @@ class Action:
     who: str
     about: str
     undone: bool
+    for_good: bool = False
+    """undone, and something else was done since: it cannot be done again"""
 
 
 class Store:
@@ -110,7 +114,10 @@ class Store:
             rows = connection.execute(
                 "SELECT id, at, who, about, undone FROM actions ORDER BY id DESC LIMIT ?", (most,)
             ).fetchall()
-        return [Action(id, at, _text(who), _text(about), bool(undone)) for id, at, who, about, undone in rows]
+        return [
+            Action(id, at, _text(who), _text(about), bool(undone), undone == _FOR_GOOD)
+            for id, at, who, about, undone in rows
+        ]
 
     def set_labels(self, labels: dict[str, str | None], about: str) -> int | None:
         """Give each image its label, or take it away (None); the action's id, or None if nothing changes."""
@@ -135,7 +142,7 @@ class Store:
     def redo(self) -> Action | None:
         """Do again what was undone last, unless something else was done since."""
         latest = "SELECT coalesce(max(id), 0) FROM actions WHERE NOT undone"
-        return self._turn(f"SELECT min(id) FROM actions WHERE undone AND id > ({latest})", undone=False)
+        return self._turn(f"SELECT min(id) FROM actions WHERE undone = {_UNDONE} AND id > ({latest})", undone=False)
 
     def _turn(self, which: str, undone: bool) -> Action | None:
         with self._changing() as connection:
@@ -156,6 +163,7 @@ class Store:
     ) -> int | None:
         if not changes:
             return None
+        connection.execute("UPDATE actions SET undone = ? WHERE undone", (_FOR_GOOD,))  # another way was taken
         now, who = datetime.now(UTC).isoformat(timespec="seconds"), _user()
         cursor = connection.execute(
             "INSERT INTO actions (at, who, about) VALUES (?, ?, ?)", (now, _bytes(who), _bytes(about[:_ABOUT_LIMIT]))

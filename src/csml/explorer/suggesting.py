@@ -98,7 +98,9 @@ def by_neighbors_classes(features: Tensor, codes: Tensor, classes: tuple[str, ..
 
 
 def estimate(features: Tensor, codes: Tensor) -> Estimate | None:
-    """Hide each label in turn and let the others vote; None without two labels of two classes.
+    """Hide each label in turn and let the others vote; None without two classes that have two labels each.
+
+    A label that is the only one of its class votes but is not judged: nobody could guess it.
 
     Args:
         features: `(L, C)` of the labelled images.
@@ -108,10 +110,11 @@ def estimate(features: Tensor, codes: Tensor) -> Estimate | None:
         chosen = torch.randperm(len(codes), generator=torch.Generator().manual_seed(0))[:_MOST_JUDGED]
         features, codes = features[chosen], codes[chosen]
     counts = torch.bincount(codes) if len(codes) else torch.zeros(0)
-    if int((counts > 0).sum()) < 2 or int(counts.max()) < 2:
+    if int((counts > 1).sum()) < 2:
         return None
+    judged = (counts[codes] > 1).nonzero()[:, 0]
     k = min(_JUDGES, len(codes) - 1)
-    found = nearest(features, features, k, exclude=torch.arange(len(codes)))
-    right = tally(*found, codes, int(codes.max()) + 1, TEMPERATURE).argmax(1) == codes
-    share = (float(right.sum()) + 1) / (len(codes) + 2)  # one more right and one more wrong: never an error of 0
-    return Estimate(float(right.float().mean()), (share * (1 - share) / len(codes)) ** 0.5, len(codes))
+    found = nearest(features[judged], features, k, exclude=judged)
+    right = tally(*found, codes, int(codes.max()) + 1, TEMPERATURE).argmax(1) == codes[judged]
+    share = (float(right.sum()) + 1) / (len(judged) + 2)  # one more right and one more wrong: never an error of 0
+    return Estimate(float(right.float().mean()), (share * (1 - share) / len(judged)) ** 0.5, len(judged))

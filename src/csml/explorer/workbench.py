@@ -193,7 +193,8 @@ class Workbench:
         features = self.view.index.features
         with self._lock:
             outside = [self._uploads[number] for number in uploads if number in self._uploads]
-        wanted = [F.normalize(features[id : id + 1].float(), dim=1) for id in positive] + outside
+        seen = [id for id in positive if self.view.readable[id]]  # nothing is like an image that cannot be read
+        wanted = [F.normalize(features[id : id + 1].float(), dim=1) for id in seen] + outside
         if not wanted:
             return []
         query = torch.cat(wanted).mean(0, keepdim=True)  # (1, C)

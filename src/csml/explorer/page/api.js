@@ -49,4 +49,5 @@ export async function download(path, body) {
   link.download = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition"))?.[1] ?? "images";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  return link.download;
 }

@@ -1,6 +1,6 @@
 // Columns by which the map is coloured, the legend, and the filters.
 import { emit, labelOf, model, on, suggestionOf } from "./model.js";
-import { RAMP_CSS, bytesOf, looksOf, rampBytes } from "./palette.js";
+import { DARK, RAMP_CSS, bytesOf, looksOf, rampBytes } from "./palette.js";
 
 const $ = (id) => document.getElementById(id);
 let only = null; // the code that the legend shows alone
@@ -53,6 +53,8 @@ export function filter() {
     shown += model.visible[id];
   }
   model.shown = shown;
+  $("show-all").disabled = shown === model.visible.length;
+  $("shown").textContent = shown === model.visible.length ? "" : `${shown.toLocaleString()} of ${model.visible.length.toLocaleString()} shown`;
   emit("visible");
 }
 
@@ -84,6 +86,13 @@ export function badge(name) {
   return element;
 }
 
+// A name that may be long: cut off where it would take too much room.
+export function clipped(name) {
+  const element = document.createElement("span");
+  element.className = "clipped"; element.textContent = name;
+  return element;
+}
+
 export function drawLegend() {
   const [, , values, names] = current();
   if (!names) { $("legend").replaceChildren(...ramp(values)); return; }
@@ -92,7 +101,7 @@ export function drawLegend() {
   const entries = names.map((name, code) => [code, name, counts[code]]).filter(([, , count]) => count);
   $("legend").replaceChildren(...entries.slice(0, 200).map(([code, name, count]) => {
     const button = document.createElement("button");
-    button.type = "button"; button.append(badge(name), ` ${name} ${count.toLocaleString()}`);
+    button.type = "button"; button.append(badge(name), " ", clipped(name), ` ${count.toLocaleString()}`); button.title = `${name}: press to see these alone`;
     button.setAttribute("aria-pressed", only === code);
     button.addEventListener("click", () => { only = only === code ? null : code; filter(); drawLegend(); });
     return button;
@@ -114,5 +123,6 @@ export function startColoring() {
   $("by").addEventListener("change", () => { touched = true; only = least = null; filter(); drawLegend(); });
   for (const id of ["only-unlabelled", "disagree"]) $(id).addEventListener("change", filter);
   $("show-all").addEventListener("click", () => { only = least = null; $("only-unlabelled").checked = $("disagree").checked = false; filter(); drawLegend(); });
+  DARK.addEventListener("change", () => emit("labels")); // all that has a colour is drawn anew
   on("labels suggestions points", () => { fillColumns(); filter(); drawLegend(); });
 }

@@ -4,6 +4,7 @@ import { attempt } from "./dialogs.js";
 import { addExample, neighbors } from "./lists.js";
 import { describe, labelOf, model, on, suggestionOf } from "./model.js";
 import { picture } from "./thumbs.js";
+import { enlarge } from "./viewer.js";
 
 const element = document.getElementById("detail");
 
@@ -11,8 +12,8 @@ export function startDetail() { on("focus labels suggestions", () => attempt(dra
 
 async function draw() {
   const id = model.focus;
-  if (id < 0) { element.replaceChildren("Click an image."); return; }
-  if (element.dataset.id !== String(id)) element.replaceChildren(picture(id), document.createElement("div"));
+  if (id < 0) { element.replaceChildren("Click an image."); delete element.dataset.id; return; }
+  if (element.dataset.id !== String(id)) element.replaceChildren(picture(id), element.querySelector(".words") ?? document.createElement("div")); // the old words until the new ones are there: nothing jumps
   element.dataset.id = id;
   await describe([id]);
   if (model.focus !== id) return;
@@ -20,14 +21,13 @@ async function draw() {
   words.className = "words";
   words.append(line(name));
   if (label !== null) words.append(line("label ", badge(label), label));
-  if (guess !== null) words.append(line("suggested ", badge(guess), `${guess}, ${Math.round(100 * model.probability[id])} % (entropy ${model.entropy[id].toFixed(2)} nats)`));
+  if (guess !== null) words.append(line("suggested ", badge(guess), `${guess}, ${Math.round(100 * model.probability[id])} %`));
   model.info.columns.forEach((column, place) => {
     const value = model.more[place][id], text = column.names ? column.names[value] : Number.isNaN(value) ? undefined : String(value);
     if (text !== undefined) words.append(line(`${column.title} ${text}`));
   });
   if (tags.length) words.append(line(`tags ${tags.join(", ")}`));
-  const link = Object.assign(document.createElement("a"), { href: `/image/${id}`, target: "_blank", textContent: "whole image" });
-  words.append(line(button("Neighbours", () => neighbors(id), "show-neighbors"), button("+ like this", () => addExample(id, "positive"), "more-like"), button("− unlike this", () => addExample(id, "negative"), "less-like"), link));
+  words.append(line(button("Neighbours", () => neighbors(id), "show-neighbors"), button("+ like this", () => addExample(id, "positive"), "more-like"), button("− unlike this", () => addExample(id, "negative"), "less-like"), button("Enlarge", enlarge, "enlarge")));
   element.lastChild.replaceWith(words);
 }
 

@@ -1,7 +1,7 @@
 // Short messages, and questions that need an answer.
 const $ = (id) => document.getElementById(id);
 
-export function say(text) { $("status").textContent = text; }
+export function say(text) { $("status").textContent = $("status").title = text; }
 
 // Runs something and says why it failed, if it does; `finally` something else.
 export async function attempt(work, atEnd = () => {}) {

@@ -4,11 +4,12 @@ import { emit, focus, labelOf, model, on, select, suggestionOf, toggle } from ".
 import { picture } from "./thumbs.js";
 
 const CAPTION = 34, GAP = 4, AROUND = 2;
-const element = document.getElementById("gallery"), sizer = document.createElement("div");
+const element = document.getElementById("gallery"), sizer = document.createElement("div"), empty = document.createElement("p");
 let ids = [], notes = [], side = 96, columns = 1, tiles = new Map(), place = 0;
 
 export function startGallery() {
-  element.append(sizer);
+  empty.className = "empty quiet";
+  element.append(sizer, empty);
   element.addEventListener("scroll", () => render());
   new ResizeObserver(() => render(true)).observe(element);
   element.addEventListener("click", (event) => {
@@ -25,7 +26,9 @@ export function startGallery() {
 export function setSize(pixels) { side = pixels; render(true); reveal(); }
 
 // Show a list; `why` has a note for each image, or is null. Focuses the image at `start`, unless it is −1.
-export function show(wanted, why, start = 0) {
+// `none`: what an empty list says.
+export function show(wanted, why, start = 0, none = "") {
+  empty.textContent = wanted.length ? "" : none;
   ids = wanted; notes = why; place = Math.max(0, Math.min(start, ids.length - 1));
   model.list = ids; emit("list");
   element.scrollTop = 0;

@@ -1,13 +1,13 @@
 // Giving labels and tags: by name, by number key, by accepting suggestions; nothing is overwritten without a word.
 import { post, send } from "./api.js";
-import { badge } from "./coloring.js";
+import { badge, clipped } from "./coloring.js";
 import { attempt, question, say } from "./dialogs.js";
 import { labelOf, model, on, refresh, select, suggestionOf, targets } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 let forward = () => {}, afterwards = () => {};
 export const pending = new Set(); // ids whose label is on its way
-const images = (count) => `${count.toLocaleString()} image${count === 1 ? "" : "s"}`;
+export const images = (count) => `${count.toLocaleString()} image${count === 1 ? "" : "s"}`;
 
 // leave(): called when a label is on its way, so that the next key is for the next image; done(ahead): when it has arrived,
 // and whether leave was called
@@ -30,7 +30,14 @@ function giveTyped() {
   if (!targets().length) { say("Select some images first, or click one."); return; }
   $("label").value = "";
   $("gallery").focus({ preventScroll: true }); // the next key is for the list
-  giveWord(word);
+  attempt(() => giveNew(word));
+}
+
+// A word that differs from a known one only by case or spaces is probably a slip.
+async function giveNew(word) {
+  const plain = (text) => text.toLowerCase().replace(/\s+/g, " "), twin = model.state.words.includes(word) ? undefined : inUse().find((known) => plain(known) === plain(word));
+  const chosen = twin === undefined ? word : await question(`There is a label “${twin}” already.`, [[twin, `Use ${twin}`], [word, `Make a new label ${word}`], ["", "Cancel"]]);
+  if (chosen === null) say("Nothing was labelled."); else await giveWord(chosen);
 }
 
 export function giveWord(word) { return give(Object.fromEntries(targets().map((id) => [id, word]))); }
@@ -56,6 +63,7 @@ async function give(labels, existing) {
   const ids = Object.keys(labels).map(Number);
   if (!ids.length) { say("There is nothing to label."); return; }
   await attempt(async () => {
+    const words = [...new Set(Object.values(labels))];
     let how = existing ?? (ids.length === 1 ? "replace" : "ask"), answer;
     const ahead = ids.length === 1 && labels[ids[0]] !== null; // nothing to ask: go on at once
     if (ahead) { pending.add(ids[0]); select([], "new"); forward(); }
@@ -63,14 +71,14 @@ async function give(labels, existing) {
     if (answer.status === 409) {
       const { others } = await answer.json(), counts = Object.entries(others), total = counts.reduce((sum, [, count]) => sum + count, 0);
       const has = total === 1 ? "has" : "have";
-      how = await question(`${images(total)} of ${ids.length.toLocaleString()} already ${has} another label: ${counts.map(([word, count]) => `${word} (${count})`).join(", ")}.`,
+      how = await question(`${total.toLocaleString()} of the ${images(ids.length)} already ${has} another label than ${words.length === 1 ? `“${words[0]}”` : "the suggested one"}: ${counts.map(([word, count]) => `${word} (${count})`).join(", ")}.`,
         [["keep", "Label only the others"], ["replace", `Replace ${total === 1 ? "it" : `all ${total}`}`], ["", "Cancel"]]);
       if (how === null) { say("Nothing was labelled."); return; }
       answer = await send("/api/label", { labels, existing: how });
     }
     if (!answer.ok) throw new Error(await answer.text());
     const { changed, others } = await answer.json(), replaced = Object.entries(others).map(([word, count]) => `${count} ${word}`).join(", ");
-    const words = [...new Set(Object.values(labels))], word = words.length === 1 ? words[0] : "as suggested";
+    const word = words.length === 1 ? words[0] : "as suggested";
     if (!ahead) select([], "new");
     await refresh();
     ids.forEach((id) => pending.delete(id));
@@ -104,8 +112,9 @@ function drawBar() {
   const { state, info } = model, ids = targets(), words = inUse();
   $("words").replaceChildren(...words.map((word, place) => {
     const button = document.createElement("button"), count = state.counts[word];
-    button.type = "button"; button.append(place < 9 ? `${place + 1} ` : "", badge(word), `${word} ${count}`);
-    if (count < info.thin) { button.classList.add("few"); button.title = `Only ${count} so far`; }
+    button.type = "button"; button.append(place < 9 ? `${place + 1} ` : "", badge(word), clipped(word), ` ${count}`);
+    button.title = count < info.thin ? `${word}: only ${count} so far` : word;
+    button.classList.toggle("few", count < info.thin);
     button.addEventListener("click", () => giveWord(word));
     return button;
   }));
@@ -114,13 +123,13 @@ function drawBar() {
   }
   const guess = ids.length === 1 ? suggestionOf(ids[0]) : null;
   $("accept").disabled = !ids.some((id) => suggestionOf(id) !== null);
-  $("accept").textContent = guess === null ? "Accept" : `Accept ${guess}`;
+  $("accept").replaceChildren("Accept", ...(guess === null ? [] : [" ", clipped(guess)])); $("accept").title = guess === null ? "Enter" : `${guess} (Enter)`;
   $("unlabel").disabled = !ids.some((id) => labelOf(id) !== null);
-  $("target").textContent = ids.length === 0 ? "Click an image, or select some." : ids.length === 1 ? "This is for the image above." : `This is for all ${ids.length.toLocaleString()} selected images.`;
+  $("target").textContent = ids.length === 0 ? "Click an image, or select some." : ids.length === 1 ? "This is for the image in focus." : `This is for all ${ids.length.toLocaleString()} selected images.`;
   const done = Object.values(state.counts).reduce((sum, count) => sum + count, 0), thin = words.filter((word) => state.counts[word] < info.thin);
   $("labelled").textContent = done.toLocaleString();
   $("share").value = done / info.count; $("share").title = `${((100 * done) / info.count).toFixed(1)} % of the images have a label`;
-  $("estimate").textContent = state.estimate ? `right by neighbours: ${Math.round(100 * state.estimate.accuracy)} % ± ${Math.round(100 * state.estimate.error)}` : "accuracy: needs two labels of two classes";
-  $("thin").textContent = thin.length ? `few labels: ${thin.slice(0, 4).map((word) => `${word} ${state.counts[word]}`).join(", ")}${thin.length > 4 ? " …" : ""}` : "";
+  $("estimate").textContent = state.estimate ? `estimated accuracy ${Math.round(100 * state.estimate.accuracy)} % ± ${Math.round(100 * state.estimate.error)}` : "accuracy: needs two classes with two labels each";
+  $("thin").textContent = thin.length ? `few labels: ${thin.slice(0, 4).map((word) => `${word.length > 24 ? `${word.slice(0, 22)}…` : word} ${state.counts[word]}`).join(", ")}${thin.length > 4 ? " …" : ""}` : "";
   for (const which of ["undo", "redo"]) { $(which).disabled = state[which] === null; $(which).title = state[which] === null ? "" : `${state[which]} (Ctrl-${which === "undo" ? "" : "Shift-"}Z)`; }
 }

@@ -1,33 +1,36 @@
 // The lists beside the map: what to label next, the selection, neighbours, search hits, what may not belong in the data.
 import { get, getArray, post, upload } from "./api.js";
 import { attempt, say } from "./dialogs.js";
+import { add, chips, examples, forget, upload as asExample, wanted } from "./examples.js";
 import { go, listed, position, setSize, show } from "./gallery.js";
-import { accept, pending, tag } from "./labelling.js";
-import { describe, labelOf, model, on, select, selection, suggestionOf } from "./model.js";
+import { accept, images, pending, tag } from "./labelling.js";
+import { describe, focus, labelOf, model, on, refresh, select, selection } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 const QUEUE = 12, PATIENCE = 700;
 const TABS = { queue: "Label next", selection: "Selection", neighbors: "Neighbours", search: "Search", clean: "Clean" };
-const CLEAN = { duplicates: "near-duplicates", outliers: "outliers", wrong: "likely wrong labels", dark: "dark", flat: "showing nothing", blurred: "blurred", tiny: "tiny", shape: "oddly shaped", unreadable: "unreadable" };
+const CLEAN = { duplicates: "near-duplicates", outliers: "outliers", wrong: "likely wrong labels", dark: "dark images", flat: "images without contrast", blurred: "blurred images", tiny: "tiny images", shape: "oddly shaped images", unreadable: "unreadable images" };
+const UNSELECTED = "Nothing is selected. Draw a lasso or a box on the map, or press Space at images of a list.";
 const TAGS = { duplicates: "duplicate", outliers: "outlier", wrong: "wrong label" };
-let tab = "queue", found = { ids: [], notes: null, similarities: null }, asked = 0;
-const like = { positive: [], negative: [], uploads: [] }; // of the search by examples
+let tab = "queue", found = { ids: [], notes: null, similarities: null }, asked = 0, named = ""; // named: the last search by name, if that was the last
 
 export function startLists() {
   $("tabs").replaceChildren(...Object.entries(TABS).map(([name, title]) => {
     const button = document.createElement("button");
     button.type = "button"; button.id = `tab-${name}`; button.textContent = title; button.setAttribute("role", "tab");
-    button.addEventListener("click", () => open(name));
+    button.addEventListener("click", () => { open(name); note(); });
     return button;
   }));
   $("sort").addEventListener("change", () => attempt(sorted));
   $("size").addEventListener("input", () => setSize(Number($("size").value)));
   $("select-list").addEventListener("click", () => select(listed(), "add"));
-  $("clear").addEventListener("click", () => select([], "new"));
+  $("clear").addEventListener("click", () => { select([], "new"); say("Nothing is selected now."); });
+  $("select-shown").addEventListener("click", () => { select(Array.from(model.visible.keys()).filter((id) => model.visible[id])); open("selection"); note(); say(`${images(model.chosen)} selected.`); });
+  addEventListener("popstate", () => attempt(openFromAddress));
   $("remove").addEventListener("click", remove);
   $("accept-all").addEventListener("click", () => accept(listed().filter((id) => labelOf(id) === null)));
-  on("selection", () => { if (tab === "selection") list(selection(), null, null, -1); marked(); });
-  document.addEventListener("lassoed", () => open("selection"));
+  on("selection", () => { if (tab === "selection") list(selection(), null, null, -1, UNSELECTED); marked(); });
+  document.addEventListener("lassoed", () => { open("selection"); note(); });
   marked();
 }
 
@@ -36,19 +39,33 @@ function marked() {
   $("tab-selection").textContent = `Selection ${model.chosen.toLocaleString()}`;
 }
 
+// The list is part of the address, so that a reload shows it again and the browser's Back leads to the list before.
+function note() {
+  const here = tab === "neighbors" && model.focus >= 0 ? `#neighbors-${model.focus}` : `#${tab}`;
+  if (here !== location.hash) history.pushState(null, "", here);
+}
+
+export async function openFromAddress() {
+  const [name, id] = location.hash.slice(1).split("-"), known = name in TABS ? name : "queue";
+  if (known === "neighbors" && Number(id) < model.info.count) focus(Number(id));
+  await open(known);
+}
+
 export async function open(name) {
   tab = name;
   marked();
   $("list-tools").replaceChildren(...tools());
-  if (name === "selection") list(selection(), null, null, model.selected[model.focus] ? -1 : 0); // labels go to what is in focus
-  else await attempt({ queue: refillQueue, neighbors: () => neighbors(model.focus), search: () => byExamples(), clean }[name]);
+  if (name === "selection") list(selection(), null, null, model.selected[model.focus] ? -1 : 0, UNSELECTED); // labels go to what is in focus
+  else await attempt({ queue: refillQueue, neighbors: () => neighborsOf(model.focus), search: () => (named ? byName(named) : byExamples()), clean }[name]);
 }
 
 export const isOpen = (name) => tab === name;
 
-async function list(ids, notes, similarities, start = 0) {
-  found = { ids, notes, similarities };
-  $("list-title").textContent = ids.length === 1 ? "1 image" : `${ids.length.toLocaleString()} images`;
+async function list(ids, notes, similarities, start = 0, none = "") {
+  found = { ids, notes, similarities, none };
+  $("list-title").textContent = images(ids.length);
+  for (const [by, has] of [["uncertainty", model.entropy], ["similarity", similarities]]) $("sort").querySelector(`[value=${by}]`).disabled = !has;
+  if ($("sort").selectedOptions[0]?.disabled) $("sort").value = "";
   await sorted(start);
 }
 
@@ -63,7 +80,7 @@ async function sorted(start = 0) {
     else value = (place) => -model.density[found.ids[place]];
   }
   if (value) order.sort((a, b) => value(a) - value(b));
-  show(order.map((place) => found.ids[place]), found.notes ? order.map((place) => found.notes[place]) : null, start);
+  show(order.map((place) => found.ids[place]), found.notes ? order.map((place) => found.notes[place]) : null, start, found.none);
 }
 
 function remove() {
@@ -80,7 +97,9 @@ export async function refillQueue() {
   $("list-title").textContent = "choosing …";
   try {
     const { ids, notes } = await get(`/api/queue?n=${QUEUE}&by=${$("queue-by")?.value ?? "both"}`);
-    if (tab === "queue" && mine === asked) await list(ids, notes, null);
+    if (tab !== "queue" || mine !== asked) return;
+    say(ids.length ? "Label what the list proposes, or lasso a group on the map." : "Nothing is left to label.");
+    await list(ids, notes, null, 0, "Every image that can be read has a label.");
   } catch (error) { if (mine === asked) $("list-title").textContent = ""; throw error; }
 }
 
@@ -100,32 +119,38 @@ export async function afterLabelling(ahead) {
 
 export async function neighbors(id) {
   if (tab !== "neighbors") { tab = "neighbors"; marked(); $("list-tools").replaceChildren(...tools()); }
-  if (id < 0) { list([], null, null); say("Click an image to see its neighbours."); return; }
+  note();
+  await neighborsOf(id);
+}
+
+async function neighborsOf(id) {
+  if (id < 0) { list([], null, null, -1, "Click an image to see its neighbours."); return; }
   const mine = ++asked;
   await attempt(async () => {
     const { ids, similarities } = await post("/api/similar", { positive: [id] });
     if (tab !== "neighbors" || mine !== asked) return;
-    await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities, -1);
+    await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities, -1, "It cannot be read, so it has no neighbours.");
     await describe([id]);
+    say(`The images most like ${model.about.get(id).name}.`);
     $("list-title").textContent = `nearest to ${model.about.get(id).name}`;
   });
 }
 
 export function addExample(id, kind) {
-  for (const list of [like.positive, like.negative]) if (list.includes(id)) list.splice(list.indexOf(id), 1);
-  like[kind].push(id);
-  open("search");
+  add(id, kind);
+  named = "";
+  open("search"); note();
 }
 
 async function byExamples() {
-  const some = like.positive.length + like.uploads.length;
-  if (!some) { list([], null, null); say("Drop a picture anywhere, write part of a file name, or mark images as examples."); return; }
+  const some = wanted(), { negative } = examples();
+  if (!some) { list([], null, null, -1, `Drop a picture anywhere on the page, write part of a file name, or press “+ like this” at images.${negative.length ? " What is unlike needs an image that is like, too." : ""}`); return; }
   const mine = ++asked;
   await attempt(async () => {
-    const { ids, similarities } = await post("/api/similar", like);
+    const { ids, similarities } = await post("/api/similar", examples());
     if (tab !== "search" || mine !== asked) return;
     await list(ids, similarities.map((value) => `similarity ${value.toFixed(3)}`), similarities);
-    say(`The images most like ${some} example${some === 1 ? "" : "s"}${like.negative.length ? `, and unlike ${like.negative.length}` : ""}.`);
+    say(`The images most like ${some} example${some === 1 ? "" : "s"}${negative.length ? `, and unlike ${negative.length}` : ""}.`);
   });
 }
 
@@ -133,8 +158,8 @@ export async function bySearchedPicture(file) {
   say(`Searching images similar to ${file.name} …`);
   await attempt(async () => {
     const answer = await upload("/api/search", file);
-    like.positive.length = like.negative.length = 0; like.uploads = [answer.upload];
-    tab = "search"; marked(); $("list-tools").replaceChildren(...tools());
+    asExample(answer.upload, file); named = ""; asked++;
+    tab = "search"; marked(); note(); $("list-tools").replaceChildren(...tools());
     await list(answer.ids, answer.similarities.map((value) => `similarity ${value.toFixed(3)}`), answer.similarities);
     say(`The images most like ${file.name}.`);
   });
@@ -142,26 +167,28 @@ export async function bySearchedPicture(file) {
 
 async function byName(text) {
   const mine = ++asked;
+  named = text;
   await attempt(async () => {
     const { ids } = await get(`/api/find?text=${encodeURIComponent(text)}`);
     if (tab !== "search" || mine !== asked) return;
-    await list(ids, null, null);
-    say(ids.length ? `${ids.length.toLocaleString()} names contain ${text}.` : `No name contains ${text}.`);
+    await list(ids, null, null, 0, `No file name contains “${text}”.`);
+    say(ids.length ? `${ids.length.toLocaleString()} file name${ids.length === 1 ? " contains" : "s contain"} “${text}”.` : `No file name contains “${text}”.`);
   });
 }
 
 async function clean() {
   const kind = $("clean-kind").value, mine = ++asked;
+  say(`Looking for ${CLEAN[kind]} …`);
   const wait = async () => {
     const answer = await get(`/api/clean/${kind}?similarity=${$("alike")?.value ?? 0.95}`);
     if (tab !== "clean" || mine !== asked) return;
     if (answer.problem) throw new Error(answer.problem);
     if (!answer.found) { $("list-title").textContent = `looking … ${Math.round(100 * answer.done)} %`; setTimeout(() => attempt(wait), PATIENCE); return; }
     const { ids, notes, extra, suggested } = answer.found;
-    await list(ids, notes, null, ids.length ? 0 : -1);
-    say(ids.length ? `Found: ${CLEAN[kind]}.` : `Found none: ${CLEAN[kind]}.`);
+    await list(ids, notes, null, ids.length ? 0 : -1, `There are no ${CLEAN[kind]}.`);
+    say(!ids.length ? `There are no ${CLEAN[kind]}.` : kind === "duplicates" ? `${images(ids.length)} in ${ids.length - extra.length} groups of ${CLEAN[kind]}; ${extra.length} of them are extra.` : `${images(ids.length)}: ${CLEAN[kind]}.`);
     $("tag-found").onclick = () => tag(kind === "duplicates" ? extra : listed(), TAGS[kind] ?? kind);
-    $("tag-found").textContent = kind === "duplicates" ? `Tag the ${extra.length} extra ones duplicate` : `Tag all ${TAGS[kind] ?? kind}`;
+    $("tag-found").textContent = kind === "duplicates" ? `Tag ${extra.length} extra “duplicate”` : `Tag all “${TAGS[kind] ?? kind}”`;
     $("tag-found").disabled = !ids.length;
     $("clean-note").textContent = Object.keys(suggested).length ? "The note says which label fits better." : "";
   };
@@ -178,25 +205,35 @@ function field(tagName, properties, ...children) {
 function tools() {
   if (tab === "queue") {
     const by = field("select", { id: "queue-by", onchange: () => attempt(refillQueue) }, ...[["both", "coverage and uncertainty"], ["coverage", "coverage"], ["uncertainty", "uncertainty"]].map(([value, text]) => new Option(text, value)));
-    const votes = field("button", { type: "button", id: "votes", onclick: async () => { await post("/api/suggest", { votes: !model.state.suggestions?.votes }); await refillQueue(); } }, "Suggest by votes / classifier");
+    const votes = field("button", { type: "button", id: "votes", onclick: async () => { await attempt(async () => { await post("/api/suggest", { votes: !model.state.suggestions?.votes }); await refresh(); await refillQueue(); }); } }, wayOf());
     votes.hidden = !model.state.suggestions?.classifier;
     return [field("label", {}, "By ", by), field("button", { type: "button", id: "refill", onclick: () => attempt(refillQueue) }, "Choose anew"), votes, field("span", { className: "quiet", id: "source" }, model.state.suggestions ? `Suggested by ${model.state.suggestions.source}.` : "")];
   }
   if (tab === "search") {
-    const text = field("input", { id: "find", maxLength: 500, placeholder: "part of a file name" });
+    const text = field("input", { id: "find", maxLength: 500, placeholder: "part of a file name", value: named });
     const form = field("form", { id: "find-form", onsubmit: (event) => { event.preventDefault(); if (text.value.trim()) byName(text.value.trim()); } }, text, field("button", {}, "Find"));
     const file = field("input", { type: "file", accept: "image/*", id: "file", onchange: () => { if (file.files.length) bySearchedPicture(file.files[0]); } });
-    const words = `${like.positive.length + like.uploads.length} like, ${like.negative.length} unlike`;
-    return [form, field("label", {}, "or a picture ", file), field("span", { className: "quiet" }, words), field("button", { type: "button", onclick: () => { like.positive = []; like.negative = []; like.uploads = []; open("search"); } }, "Forget examples")];
+    const again = () => { named = ""; open("search"); }, shown = chips(again);
+    const words = `${wanted()} like, ${examples().negative.length} unlike`;
+    const buttons = shown.length ? [field("span", { className: "quiet" }, words), ...shown, field("button", { type: "button", onclick: () => { forget(); again(); } }, "Forget examples")] : [];
+    return [form, field("label", { className: "quiet" }, "or a picture ", file), ...buttons];
   }
   if (tab === "clean") {
     const before = $("clean-kind")?.value ?? "duplicates";
     const kind = field("select", { id: "clean-kind", onchange: () => open("clean") }, ...Object.entries(CLEAN).map(([value, title]) => new Option(title, value)));
     kind.value = before;
-    const alike = field("input", { type: "range", id: "alike", min: 0.8, max: 1, step: 0.005, value: $("alike")?.value ?? 0.95, title: "Least similarity of near-duplicates", onchange: () => attempt(clean) });
-    return [field("label", {}, "Show ", kind), ...(before === "duplicates" ? [field("label", {}, "alike from ", alike)] : []), field("button", { type: "button", id: "tag-found", disabled: true }, "Tag all"), field("span", { className: "quiet", id: "clean-note" })];
+    const alike = field("input", { type: "range", id: "alike", min: 0.8, max: 1, step: 0.005, value: $("alike")?.value ?? 0.95, title: "Least similarity of near-duplicates", oninput: () => { least.value = alike.value; }, onchange: () => attempt(clean) });
+    const least = field("output", {}, alike.value);
+    return [field("label", {}, "Show ", kind), ...(before === "duplicates" ? [field("label", {}, "similarity from ", alike, least)] : []), field("button", { type: "button", id: "tag-found", disabled: true }, "Tag all"), field("span", { className: "quiet", id: "clean-note" })];
   }
   return [];
 }
 
-on("suggestions", () => { if (tab === "queue" && $("source")) { $("source").textContent = model.state.suggestions ? `Suggested by ${model.state.suggestions.source}.` : ""; $("votes").hidden = !model.state.suggestions?.classifier; } });
+// The button that changes who suggests.
+const wayOf = () => (model.state.suggestions?.votes ? "Suggest by the classifier" : "Suggest by votes of my labels");
+
+on("state suggestions", () => {
+  if (tab !== "queue" || !$("source")) return;
+  $("source").textContent = model.state.suggestions ? `Suggested by ${model.state.suggestions.source}.` : "";
+  $("votes").hidden = !model.state.suggestions?.classifier; $("votes").textContent = wayOf();
+});

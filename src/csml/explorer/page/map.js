@@ -1,6 +1,7 @@
 // The map: points, marks and thumbnails over them; moving, zooming, picking, lasso and box.
 import { Camera } from "./camera.js";
 import { paint } from "./coloring.js";
+import { say } from "./dialogs.js";
 import { describe, focus, labelOf, model, on, select, suggestionOf, toggle } from "./model.js";
 import { looksOf } from "./palette.js";
 import { Points } from "./points.js";
@@ -17,7 +18,7 @@ export const times = {}; // milliseconds of the last lasso and frame, for the be
 
 export function startMap(openNeighbors) {
   points = new Points($("dots"));
-  if (!points.gl) $("status").textContent = "This browser has no WebGL, so the map is drawn slowly.";
+  if (!points.gl) say("This browser has no WebGL, so the map is drawn slowly.");
   for (const name of ["pan", "lasso", "box"]) $(`mode-${name}`).addEventListener("click", () => setMode(name));
   $("zoom-in").addEventListener("click", () => { camera.zoom(1.5); redraw(); });
   $("zoom-out").addEventListener("click", () => { camera.zoom(1 / 1.5); redraw(); });
@@ -175,7 +176,7 @@ function choose(drawn, how) {
   const ids = spatial.inside(drawn.map(([x, y]) => camera.toMap(x, y))).filter((id) => model.visible[id]);
   select(ids, how);
   times.lasso = performance.now() - began;
-  $("status").textContent = `${model.chosen.toLocaleString()} images selected.`;
+  say(`${model.chosen.toLocaleString()} image${model.chosen === 1 ? "" : "s"} selected.`);
   document.dispatchEvent(new Event("lassoed"));
 }
 

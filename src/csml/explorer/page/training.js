@@ -25,7 +25,7 @@ function draw() {
   $("job-bar").hidden = !busy;
   if (job.total) { $("job-bar").max = job.total; $("job-bar").value = job.done; } else $("job-bar").removeAttribute("value");
   $("job-text").textContent = busy ? `Fine-tuning: ${job.what}` : { done: job.result, failed: `Fine-tuning failed: ${job.result}`, cancelled: "Fine-tuning was cancelled." }[job.state] ?? "";
-  $("job-lines").textContent = job.lines.join("\n");
+  $("job-lines").textContent = job.lines.join("\n"); $("job-log").hidden = !job.lines.length;
   if (seen && seen.number === job.number && seen.state !== "done" && job.state === "done") {
     say("The suggestions are the new classifier's.");
     if (isOpen("queue")) attempt(refillQueue);
