@@ -1,7 +1,7 @@
 """What is faster on this machine: measured once, in some tenths of a second, and remembered in csml's cache folder.
 
-Two kinds of CPU differ by more than their flags say. What is measured is therefore the work itself, and what is kept is a
-choice in words, so that a later run on the same machine chooses the same.
+Two kinds of CPU differ by more than their flags say. What is measured is therefore the work itself, and what is kept is
+a choice in words, so that a later run on the same machine chooses the same.
 """
 
 import os

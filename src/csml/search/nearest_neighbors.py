@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from csml.progress import watched
-from csml.search.codes import codes_for
 from csml.search.coarse import Coarse, principal_directions
+from csml.search.codes import codes_for
 from csml.search.scan import best_columns, blocks
 
 log = logging.getLogger("csml")
@@ -104,7 +104,8 @@ def search(queries: Tensor, database: Tensor, k: int, recall: float, exclude: Te
         )
     log.info(
         "neighbours: %d candidates from %d of %d dimensions as %s, recall %.4f on %d probes",
-        candidates, coarse.codes.shape[1], database.shape[1], coarse.kind.name, _recall(indices[probes], truth), len(probes),
+        candidates, coarse.codes.shape[1], database.shape[1], coarse.kind.name,
+        _recall(indices[probes], truth), len(probes),
     )  # fmt: skip
     return indices, similarities
 
