@@ -7,8 +7,8 @@ a choice in words, so that a later run on the same machine chooses the same.
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +50,32 @@ def machine() -> tuple[object, ...]:
     return (_cpu_model(), torch.__version__, torch.backends.cpu.get_cpu_capability(), *limits)
 
 
-def fastest_times(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The least seconds of each side, taken in turns after one round that only prepares.
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """With one thread and by CPU time, whatever else keeps the cores busy changes a measurement little."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
-    The least, because whatever else runs on the machine can only make a round slower.
-    """
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def fastest_times(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The least CPU seconds of each side on one thread, taken in turns after one round that only prepares."""
     best = dict.fromkeys(sides, float("inf"))
-    for round in range(rounds + 1):
-        for name, work in sides.items():
-            start = time.perf_counter()
-            work()
-            if round:
-                best[name] = min(best[name], time.perf_counter() - start)
+    with one_thread():
+        for round in range(rounds + 1):
+            for name, work in sides.items():
+                seconds = cpu_seconds(work)
+                if round:
+                    best[name] = min(best[name], seconds)
     return best
 
 

@@ -1,7 +1,7 @@
 """The type of the codes that a first, cheap search multiplies: chosen by what multiplies fastest, and rightly, here.
 
 A CPU with VNNI multiplies bytes five times as fast as float32. One with AVX2 alone still does it two and a half times
-as fast, but adds two products in 16 bits and clips the sum: there, codes of 7 bits give right scores, those of 8 do not.
+as fast, but clips the sum of two products to 16 bits: there, codes of 7 bits give right scores, those of 8 do not.
 """
 
 from collections.abc import Mapping
