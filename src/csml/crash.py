@@ -13,7 +13,7 @@ from csml.errors import reason
 from csml.files import cache_dir
 
 _PACKAGES = ("csml", "torch", "torchvision", "lightning-fabric", "numpy", "pillow", "safetensors", "timm", "pyyaml")
-_VARIABLES = ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CSML_CACHE")
+_VARIABLES = ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CSML_CACHE", "CSML_MEASURE")
 
 
 def crashed(error: BaseException, words: Sequence[str]) -> str:

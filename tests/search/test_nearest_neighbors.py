@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csml.search import coarse, nearest, nearest_neighbors, scan, top_k
+from csml.search import nearest, nearest_neighbors, scan, top_k
+from csml.search.codes import KINDS
 
 
 def brute_force(features: np.ndarray, k: int) -> list[list[float]]:
@@ -69,12 +70,12 @@ def features_of_an_untrained_network(rows: int, dim: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16])
-@pytest.mark.parametrize("code", [torch.int8, torch.float16, torch.float32])
+@pytest.mark.parametrize("codes", KINDS)
 def test_candidates_find_the_neighbors_of_nearly_parallel_vectors(
-    code: torch.dtype, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    codes: str, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearest_neighbors, "SMALL", 1000)
-    monkeypatch.setattr(coarse, "_code_type", lambda device: code)
+    monkeypatch.setattr(nearest_neighbors, "codes_for", lambda device: KINDS[codes])
     features = features_of_an_untrained_network(3000, 96).to(kind)
     unit = F.normalize(features.float(), dim=1)
     assert float(unit.mean(0).square().sum()) > 0.9

@@ -10,8 +10,9 @@ from csml.api.data import open_together
 from csml.api.fitting import disagreements, explain, fit
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.scoring import write_test
-from csml.api.session import Options, hardware_for, run_session, start, train
+from csml.api.session import Options, run_session, start, train
 from csml.api.settings import given, training_config
+from csml.api.suiting import as_before, suited
 from csml.config import RANDOM, DetectConfig, detect_preset, is_unlearnt, names_weights
 from csml.console import show_log
 from csml.data.loading import fabric_for
@@ -23,6 +24,7 @@ from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
 from csml.models.fixed_batchnorm import fix_batchnorm
 from csml.runs.directory import RunDirectory
+from csml.runs.facts import read_facts
 from csml.runs.settings import read_settings
 from csml.training.build import seeded
 from csml.training.detection import Detection
@@ -118,7 +120,8 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         data.repairs.log()
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
-        hardware = hardware_for(config.model.backbone, config.hardware)
+        before = as_before(config.hardware, read_facts(session.run.root) if session.resumed else {})
+        hardware, _ = suited(before, config.model.backbone, config.scenes.test_side, world)
         fabric = fabric_for(data.train.images, config.scenes.workers, hardware)
         test = DetectionTest(data.test, data.format, config.scenes, config.batch_size, masks, config.voc_points, fabric)
         task = Detection(config, detector, data.train, masks, test, session.run, fabric)

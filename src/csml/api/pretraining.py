@@ -11,7 +11,7 @@ from csml.api.choosing import choose, explain, is_automatic
 from csml.api.data import data_setting, open_splits
 from csml.api.outcome import say_outcome, say_what_to_beat
 from csml.api.run import PathLike, Run, path_of
-from csml.api.session import Options, Session, device_for, run_session, start, train
+from csml.api.session import Options, Session, device_for, run_session, settled, start, train
 from csml.api.settings import given, training_config
 from csml.config import (
     DEFAULT_FRAMEWORK,
@@ -136,6 +136,7 @@ def _train_on(data: DataSplits, world: World, config: PretrainConfig, options: O
     check_against_data(config, len(data.train))
     name = f"{sources_title(config.data)}-{config.method.run_name(config.views.cross_sample)}"
     with run_session(world, "pretrain", config, options, name, data.notes) as session:
+        config = settled(session, config)
         fabric = device_for(data.train, config)
         if config.model.weights:
             _keep_start(session, config)

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,17 +12,17 @@ from lightning_fabric import Fabric
 
 from csml.api.processes import in_processes
 from csml.api.run import PathLike, Run, path_of
-from csml.config import HardwareConfig, RunConfig
+from csml.api.suiting import hardware_of, with_suited_hardware
+from csml.config import RunConfig
 from csml.data.images import Images
 from csml.data.loading import fabric_for
-from csml.distributed.device import accelerator_of
 from csml.distributed.failure import ProcessLost, who_failed
 from csml.distributed.launch import is_launched, restart_count, was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, told
-from csml.models.backbones import Backbone, has_depthwise, is_depthwise
+from csml.models.backbones import Backbone
 from csml.runs.directory import RunDirectory
-from csml.runs.facts import write_facts
+from csml.runs.facts import read_facts, write_facts
 from csml.runs.locks import only_writer, require_unused
 from csml.runs.opening import clear, log_to, new_run, open_run, require_free
 from csml.runs.settings import write_config
@@ -123,6 +123,18 @@ def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
         handler.close()
 
 
+def settled(session: Session, config: C) -> C:
+    """The settings of a run, with the hardware decided: anew, or as a resumed run has computed so far."""
+    made: C = with_suited_hardware(config, read_facts(session.run.root) if session.resumed else {})
+    return made
+
+
+def computing(config: RunConfig, fabric: Fabric) -> dict[str, Any]:
+    """How the run computes, for run.json."""
+    precision = fabric.strategy.precision.precision
+    return {"precision": precision, "channels_last": config.hardware.channels_last is not False}
+
+
 def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> None:
     """Train a task from the start, or from the newest checkpoint of a resumed run."""
     loop = TrainingLoop(task, config, session.run, fabric)
@@ -130,7 +142,7 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
         loop.resume()
     elif session.world.is_rank_zero:
         known = {"images": len(task.images), "fingerprint": task.fingerprint, "device": str(fabric.device)}
-        known["precision"] = fabric.strategy.precision.precision
+        known |= computing(config, fabric)
         write_facts(session.run, session.verb, known)
     loop.fit()
 
@@ -138,18 +150,7 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
 def device_for(images: Images, config: Any, network: Backbone | None = None) -> Fabric:
     """The device that a config with `images` and `hardware` asks for; the network, or else a `model` in the config,
     decides the precision."""
-    model = getattr(config, "model", None)
-    suited = network if network is not None else model and model.backbone
-    hardware = hardware_for(suited, config.hardware) if suited else config.hardware
-    return fabric_for(images, config.images.workers, hardware)
-
-
-def hardware_for(backbone: str | Backbone, hardware: HardwareConfig) -> HardwareConfig:
-    """The settings with the precision that suits a network: on CPUs, bf16 makes depthwise convolutions slow."""
-    if hardware.precision != "auto" or accelerator_of(hardware) != "cpu":
-        return hardware
-    depthwise = is_depthwise(backbone) if isinstance(backbone, str) else has_depthwise(backbone)
-    return replace(hardware, precision="32-true") if depthwise else hardware
+    return fabric_for(images, config.images.workers, hardware_of(config, network))
 
 
 def continue_options(run: RunDirectory) -> Options:

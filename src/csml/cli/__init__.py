@@ -68,7 +68,12 @@ def _dispatch(words: list[str]) -> int:
 def _run(command: Command, words: list[str]) -> int:
     given = command.options().parse(words)
     if given.print_config:
-        print(yaml.safe_dump(as_settings(command.config(given)), sort_keys=False), end="")
+        from csml.api.suiting import explained
+
+        config = command.config(given)
+        print(yaml.safe_dump(as_settings(config), sort_keys=False), end="")
+        for line in explained(config):
+            print(f"# {line}")
         return 0
     with show_log(always=True):
         return command.run(given)

@@ -68,9 +68,11 @@ class HardwareConfig(Settings):
     accelerator: str = "auto"
     """cpu, cuda or auto."""
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
-    """auto: bf16-mixed if the device supports it natively, otherwise 32-true."""
-    channels_last: bool = True
-    """Use the channels-last memory layout, which makes convolutions fast."""
+    """auto: on a GPU bf16-mixed if it has it, else 32-true; on a CPU whichever is faster for this network, measured
+    once per machine (--print-config says what). A resumed run keeps what it began with."""
+    channels_last: bool | None = None
+    """Use the channels-last memory layout, which makes most convolutions fast. By default on a GPU; on a CPU if it is
+    faster for this network, measured once per machine."""
     compile: bool = False
     """Compile the encoders with torch.compile. Steps get faster, but a start or resume takes about a minute longer.
     Needs a C++ compiler on a CPU."""

@@ -92,4 +92,4 @@ def computes_bf16(accelerator: str) -> bool:
 
 def memory_format(config: HardwareConfig) -> torch.memory_format:
     """The memory layout of images and feature maps."""
-    return torch.channels_last if config.channels_last else torch.contiguous_format
+    return torch.contiguous_format if config.channels_last is False else torch.channels_last

@@ -124,14 +124,8 @@ def own_narrowing(net: Backbone) -> int:
     return int(net.layer4[-1].expansion) if isinstance(net, ResNet) else Bottleneck.expansion
 
 
-def is_depthwise(name: str) -> bool:
-    """Whether the network has depthwise convolutions: on CPUs their gradient takes twice as long in bf16."""
-    with torch.device("meta"):
-        return has_depthwise(build_backbone(name))
-
-
 def has_depthwise(net: Backbone) -> bool:
-    """The same of a network."""
+    """Whether the network has depthwise convolutions: on CPUs their gradient takes twice as long in bf16."""
     modules = net.modules()
     return any(isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1 for module in modules)
 

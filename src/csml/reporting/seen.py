@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from csml.api.session import hardware_for
+from csml.api.suiting import suited
 from csml.config import STAGES, HardwareConfig, ImagesConfig, Layer, configure, field_keys
 from csml.data.images import UNLABELED, Images, Subset
 from csml.data.loading import fabric_for
@@ -83,7 +83,7 @@ def open_seeing(run: FinishedRun) -> Opened:
     config = images_config(run)
     data = open_data(run.settings["data"], config)
     net = load_backbone(run.root)
-    fabric = fabric_for(data.train, config.workers, hardware_for(net, HardwareConfig()))
+    fabric = fabric_for(data.train, config.workers, suited(HardwareConfig(), net, config.size)[0])
     return Opened(net.to(fabric.device), config, fabric, data)
 
 

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csml.search.codes import Codes
+
 _SAMPLE = 16_384
 """Rows that are used to find the principal directions, and rows that are encoded at a time."""
 _CLIP = 6.0
@@ -23,27 +25,28 @@ class Coarse:
         basis: `(D, d)`, from `principal_directions`, d ≤ D.
         mean: `(D,)`.
         database: `(N, D)`, not necessarily normalised, of any floating type.
+        kind: the type of the codes.
     """
 
-    def __init__(self, basis: Tensor, mean: Tensor, database: Tensor) -> None:
-        self.type = _code_type(database.device)
+    def __init__(self, basis: Tensor, mean: Tensor, database: Tensor, kind: Codes) -> None:
+        self.kind = kind
         generator = torch.Generator().manual_seed(0)
         rotation = torch.linalg.qr(torch.randn(basis.shape[1], basis.shape[1], generator=generator))[0]
         self.basis = basis @ rotation.to(basis.device)  # (D, d)
-        self.codes = torch.empty(len(database), basis.shape[1], dtype=self.type, device=database.device)  # (N, d)
+        self.codes = torch.empty(len(database), basis.shape[1], dtype=kind.dtype, device=database.device)  # (N, d)
         step: Tensor | None = None
         for start in range(0, len(database), _SAMPLE):
             block = slice(start, start + _SAMPLE)
             coordinates = (F.normalize(database[block].float(), dim=1) - mean) @ self.basis
             if step is None:  # one step for all rows, so that the scores of a query are comparable
-                step = _CLIP * coordinates.square().mean().sqrt() / 127
-            self.codes[block] = _encode(coordinates, step, self.type)
+                step = _CLIP * coordinates.square().mean().sqrt() / (kind.limit or 1)
+            self.codes[block] = _encode(coordinates, step, kind)
 
     def encode_queries(self, queries: Tensor) -> Tensor:
         """Unit vectors `(Q, D)` → codes `(Q, d)`. Each query has its own step, which does not change its ranking."""
         coordinates = queries.float() @ self.basis
-        step = coordinates.abs().amax(dim=1, keepdim=True) / 127
-        return _encode(coordinates, step.clamp(min=1e-12), self.type)
+        step = coordinates.abs().amax(dim=1, keepdim=True) / (self.kind.limit or 1)
+        return _encode(coordinates, step.clamp(min=1e-12), self.kind)
 
 
 def principal_directions(database: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,14 +62,7 @@ def principal_directions(database: Tensor) -> tuple[Tensor, Tensor]:
     return mean, torch.linalg.qr(torch.cat([mean[:, None], directions.flip(1)[:, :-1]], dim=1))[0]
 
 
-def _encode(coordinates: Tensor, step: Tensor, kind: torch.dtype) -> Tensor:
-    if kind != torch.int8:
-        return coordinates.to(kind)
-    return (coordinates / step).round_().clamp_(-127, 127).to(kind)
-
-
-def _code_type(device: torch.device) -> torch.dtype:
-    """The type that multiplies fastest: float16 on tensor cores, int8 on CPUs with VNNI (three times float32)."""
-    if device.type == "cuda":
-        return torch.float16
-    return torch.int8 if device.type == "cpu" and torch.cpu._is_vnni_supported() else torch.float32
+def _encode(coordinates: Tensor, step: Tensor, kind: Codes) -> Tensor:
+    if not kind.limit:
+        return coordinates.to(kind.dtype)
+    return (coordinates / step).round_().clamp_(-kind.limit, kind.limit).to(kind.dtype)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from csml.progress import watched
 from csml.search.coarse import Coarse, principal_directions
+from csml.search.codes import codes_for
 from csml.search.scan import best_columns, blocks
 
 log = logging.getLogger("csml")
@@ -20,8 +21,6 @@ _DIMS = (64, 128, 256, 512, 1024, 2048)
 _MOST_CANDIDATES = 128
 _RESERVE = 0.2
 """Safety margin, as a share of the misses that `recall` allows: the probes are only a sample of the queries."""
-_RANKING_COST = 400
-"""Cost of ranking, per candidate and dimension, in units of one product of codes; measured with VNNI."""
 _RANKED_AT_ONCE = 32
 """Queries whose candidates are ranked at a time: 32 MB for 128 candidates of 2048 dimensions."""
 
@@ -104,8 +103,9 @@ def search(queries: Tensor, database: Tensor, k: int, recall: float, exclude: Te
             database, inverse_norms, queries[rows], exclude[rows], coarse, candidates, k
         )
     log.info(
-        "neighbours: %d candidates from %d of %d dimensions, recall %.4f on %d probes",
-        candidates, coarse.codes.shape[1], database.shape[1], _recall(indices[probes], truth), len(probes),
+        "neighbours: %d candidates from %d of %d dimensions as %s, recall %.4f on %d probes",
+        candidates, coarse.codes.shape[1], database.shape[1], coarse.kind.name,
+        _recall(indices[probes], truth), len(probes),
     )  # fmt: skip
     return indices, similarities
 
@@ -115,17 +115,18 @@ def _cheapest_plan(
 ) -> tuple[Coarse, int]:
     """The cheapest codes and number of candidates that reach `recall` plus the safety margin on the probes."""
     mean, basis = principal_directions(database)
+    kind = codes_for(database.device)
     most = min(max(_MOST_CANDIDATES, 4 * k), len(database) - 1)
     wanted = recall + _RESERVE * (1 - recall)
     cheapest: tuple[float, Coarse, int] | None = None
     for dims in [d for d in _DIMS if d < database.shape[1]] + [database.shape[1]]:
         if cheapest is not None and len(database) * dims >= cheapest[0]:
             break
-        coarse = Coarse(basis[:, :dims], mean, database)
+        coarse = Coarse(basis[:, :dims], mean, database, kind)
         by_count = _recall_by_count(coarse, most, probes, exclude, truth)  # (most,)
         enough = (by_count >= wanted).nonzero()
         candidates = int(enough[0]) + 1 if len(enough) else most
-        cost = len(database) * dims + _RANKING_COST * candidates * database.shape[1]
+        cost = len(database) * dims + kind.ranking * candidates * database.shape[1]
         if (len(enough) or dims == database.shape[1]) and (cheapest is None or cost < cheapest[0]):
             cheapest = (cost, coarse, max(k, candidates))
     assert cheapest is not None
