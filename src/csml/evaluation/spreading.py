@@ -12,6 +12,7 @@ from torch import Tensor
 
 from csml.evaluation.few_labels import Tried, splits
 from csml.evaluation.logistic import Linear, fit_logistic
+from csml.progress import watched
 from csml.search.nearest_neighbors import top_k
 
 NEIGHBORS = 10
@@ -108,7 +109,8 @@ def try_spread(graph: NeighborGraph, labels: Tensor, classes: int, folds: np.nda
     """Cross-validate `fit_spread` on labels `(L,)`. Held-out images are not in the graph, as new images will not be."""
     scores = torch.zeros(*folds.shape, classes, dtype=torch.float64)
     held = torch.zeros(folds.shape, dtype=torch.bool)
-    for number, kept, out in splits(folds):
+    parts = splits(folds)
+    for number, kept, out in watched(parts, "cross-validation", total=len(parts)):
         weight, bias = fit_spread(graph, kept, labels[kept], classes, out)
         scores[number, out] = graph.features[out] @ weight.T + bias
         held[number, out] = True
