@@ -21,6 +21,7 @@ from csml.reporting.headline import headline
 from csml.reporting.kinds import kinds_of, mean_rows, overview
 from csml.reporting.runs import read_runs
 from csml.reporting.scores import summary
+from csml.reporting.terms import occurs
 from csml.reporting.views_sheet import draw_views
 from csml.runs.metrics import read_metrics
 from runs_to_show import NASTY, make_runs
@@ -108,19 +109,33 @@ def test_runs_that_differ_in_their_seed_are_told_as_one(runs: Path) -> None:
     assert row["scores"] == {"20-NN": "62.0 ± 2.8"}
 
 
+def test_without_labels_the_first_sentence_says_what_it_learnt_from(runs: Path) -> None:
+    one, *_ = read_runs([str(runs / "csml")])
+    bare = replace(one, results={}, metrics=[])
+    images = json.loads((runs / "csml" / "run.json").read_text())["images"]
+    assert headline([bare], labeled=False).startswith(f"csml learnt from {images:,} pictures without labels")
+    assert "not measured yet" in headline([bare])
+
+
+def test_the_terms_are_those_of_the_page() -> None:
+    assert occurs("k-NN", "<p>20-NN</p>") and occurs("loss", "<b>Loss</b>") and occurs("AP", "<td>AP50</td>")
+    assert not occurs("AP", "<img alt='AP'>a map") and not occurs("turnover", "<p>loss</p>")
+
+
 def test_pointing_at_a_dot_shows_its_picture_and_a_click_its_neighbours(report: Path) -> None:
     with browse(report.as_uri()) as visit:
         page = visit.page
         page.locator("#map-1").scroll_into_view_if_needed()
         page.mouse.move(*page.evaluate("screenPlace(1, 27)"))
-        page.wait_for_selector("#panel-1 .hovered[data-row]")
+        assert page.get_attribute("#panel-1 .clicked", "data-row") == "0"  # something is there from the start
+        page.wait_for_selector("#panel-1 .hovered:not([data-row='0'])")
         row = int(page.get_attribute("#panel-1 .hovered", "data-row"))
         name = page.evaluate("row => nameOf(data.maps[1], row)", row)
         assert page.locator("#panel-1 .hovered .name").text_content() == name
         style = page.locator("#panel-1 .hovered .thumb").evaluate("e => getComputedStyle(e).backgroundImage")
         assert style.startswith('url("data:image/webp')
         page.mouse.click(*page.evaluate("screenPlace(1, 27)"))
-        page.wait_for_selector("#panel-1 .clicked[data-row]")
+        page.wait_for_selector("#panel-1 .clicked:not([data-row='0'])")
         neighbors = page.locator("#panel-1 .clicked button")
         clicked = int(page.get_attribute("#panel-1 .clicked", "data-row"))
         expected = page.evaluate(
