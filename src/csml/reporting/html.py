@@ -56,7 +56,7 @@ def render(content: Content) -> str:
         data=as_script(data),
         style=Markup(asset("style.css") + asset("report.css")),
         script=Markup(asset("report.js")),
-        title=" and ".join(run.name for run in content.runs[:3]) + (" …" if len(content.runs) > 3 else ""),
+        title=", ".join(run.name for run in content.runs[:3]) + (" …" if len(content.runs) > 3 else ""),
     )
 
 
