@@ -78,14 +78,15 @@ def test_pointing_at_a_dot_shows_its_picture_and_a_click_its_neighbours(report: 
         page = visit.page
         page.locator("#map-1").scroll_into_view_if_needed()
         page.mouse.move(*page.evaluate("screenPlace(1, 27)"))
-        page.wait_for_selector("#panel-1 .hovered[data-row]")
+        assert page.get_attribute("#panel-1 .clicked", "data-row") == "0"  # something is there from the start
+        page.wait_for_selector("#panel-1 .hovered:not([data-row='0'])")
         row = int(page.get_attribute("#panel-1 .hovered", "data-row"))
         name = page.evaluate("row => nameOf(data.maps[1], row)", row)
         assert page.locator("#panel-1 .hovered .name").text_content() == name
         style = page.locator("#panel-1 .hovered .thumb").evaluate("e => getComputedStyle(e).backgroundImage")
         assert style.startswith('url("data:image/webp')
         page.mouse.click(*page.evaluate("screenPlace(1, 27)"))
-        page.wait_for_selector("#panel-1 .clicked[data-row]")
+        page.wait_for_selector("#panel-1 .clicked:not([data-row='0'])")
         neighbors = page.locator("#panel-1 .clicked button")
         clicked = int(page.get_attribute("#panel-1 .clicked", "data-row"))
         expected = page.evaluate(

@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 import yaml
 
+from browser import browse
 from conftest import csml
 from csml.data.open import open_data
 from csml.errors import CsmlError
+from csml.reporting.charts import Chart, Series
 from csml.reporting.content import config_of
 from csml.reporting.headline import headline
-from csml.reporting.kinds import kinds_of, mean_rows, overview
+from csml.reporting.html import asset
+from csml.reporting.kinds import kind_name, kinds_of, mean_rows, overview
 from csml.reporting.runs import read_runs
 from csml.reporting.scores import summary
+from csml.reporting.svg import as_svg
+from csml.reporting.terms import occurs
 from csml.reporting.views_sheet import draw_views
 
 
@@ -117,3 +122,40 @@ def test_what_cannot_be_reported_is_one_line(tmp_path: Path) -> None:
     ):
         done = csml("report", *words)
         assert done.returncode == 2 and problem in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_without_labels_the_first_sentence_says_what_it_learnt_from(runs: Path) -> None:
+    one, *_ = read_runs([str(runs / "csml")])
+    bare = replace(one, results={}, metrics=[])
+    images = json.loads((runs / "csml" / "run.json").read_text())["images"]
+    assert headline([bare], labeled=False).startswith(f"csml learnt from {images:,} pictures without labels")
+    assert "not measured yet" in headline([bare])
+
+
+def test_the_terms_are_those_of_the_page() -> None:
+    assert occurs("k-NN", "<p>20-NN</p>") and occurs("loss", "<b>Loss</b>") and occurs("AP", "<td>AP50</td>")
+    assert not occurs("AP", "<img alt='AP'>a map") and not occurs("turnover", "<p>loss</p>")
+
+
+def test_runs_beside_each_other_are_named_by_what_they_share(runs: Path) -> None:
+    one, *_ = read_runs([str(runs / "csml")])
+    named = [replace(one, name=name) for name in ("leaves-seed-0", "leaves-seed-1")]
+    assert kind_name(named) == "leaves" and kind_name(named[:1]) == "leaves-seed-0"
+    assert kind_name([replace(one, name=name) for name in ("a", "b")]) == "a"
+
+
+def test_no_name_of_a_chart_is_cut_off(tmp_path: Path) -> None:
+    names = [f"tomato_common_mosaic_virus_{number}" for number in range(12)]
+    counts = [Series(name, names, [float(row == column) for column in range(12)]) for row, name in enumerate(names)]
+    matrix = Chart("confusions", "matrix", counts, x="predicted", y="actual", labels=tuple(names))
+    bars = Chart("bars", "bars", [Series("run", names, [50.0] * 12)], y="%")
+    page = tmp_path / "charts.html"
+    drawn = "".join(map(as_svg, (matrix, bars)))
+    page.write_text(f"<meta charset=utf-8><style>{asset('style.css')}{asset('report.css')}</style>{drawn}")
+    with browse(page.as_uri(), drawn="svg") as visit:
+        cut = """() => [...document.querySelectorAll("svg text")].filter((text) => {
+            const word = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
+            const wide = word.left < chart.left || word.right > chart.right;
+            return wide || word.top < chart.top || word.bottom > chart.bottom;
+        }).map((text) => text.textContent)"""
+        assert visit.page.evaluate(cut) == []

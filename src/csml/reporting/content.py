@@ -89,6 +89,11 @@ class Content:
     detectors: list[DetectorTest] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def labeled(self) -> bool:
+        """Some pictures have labels, as far as the report has seen them."""
+        return not self.collections or any(one.labels for one in self.collections)
+
     def charts(self) -> list[Chart]:
         maps = [self._map_chart(one) for one in self.maps]
         tested = [chart for test in self.detectors for chart in test.charts]

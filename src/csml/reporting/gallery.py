@@ -40,7 +40,7 @@ def nearest_of_tests(seen: list[Seen], queries: int = 8, columns: int = 6) -> li
     first = seen[0].tests
     if first is None:
         return []
-    columns = columns if len(seen) < 3 else columns - 1  # so that a row stays on one line
+    columns -= max(0, min(len(seen), 4) - 2)  # so that a row stays on one line
     rows = []
     for query in one_per_class(first.images, queries):
         runs = []

@@ -9,17 +9,23 @@ from csml.reporting.baselines import baselines_of
 from csml.reporting.kinds import by_kind
 from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import scores_of, summary
+from csml.runs.facts import read_facts
 
 _BY = {"-NN": "by their neighbours", "linear": "with a linear classifier on its features", "few": "after fine-tuning"}
 _AS = {"largest class": "always guessing the largest class"}
 
 
-def headline(runs: list[FinishedRun]) -> str:
-    """A sentence for people who know nothing of the method, such as "csml recognises 64 of 100 test pictures …"."""
+def headline(runs: list[FinishedRun], labeled: bool = True) -> str:
+    """A sentence for people who know nothing of the method, such as "csml recognises 64 of 100 test pictures …".
+
+    Args:
+        runs: what the report is about.
+        labeled: the pictures have labels, so that something can be measured.
+    """
     tasks, _ = summary(runs)
     task = next((task for task in ("20-NN", *tasks) if any(task in scores_of(run) for run in runs)), None)
     if task is None:
-        return f"{_list([run.name for run in runs[:3]])}: not measured yet. The map below shows what was learnt."
+        return _unmeasured(runs, labeled)
     kinds = [(name, values) for name, values in by_kind(runs, task) if values]
     kinds.sort(key=lambda kind: -statistics.mean(kind[1]))
     (best, values), *others = kinds
@@ -33,6 +39,17 @@ def headline(runs: list[FinishedRun]) -> str:
     minutes = next((row["minutes"] for row in summary(runs)[1] if row["name"] == best and row["minutes"]), None)
     took = "" if not minutes else f" It took {_time(minutes)}."
     return f"{first}{'; ' if beside else ''}{', '.join(beside)}.{took}"
+
+
+def _unmeasured(runs: list[FinishedRun], labeled: bool) -> str:
+    names = _list([run.name for run in runs[:3]]) + (" and others" if len(runs) > 3 else "")
+    images = max((read_facts(run.root).get("images", 0) for run in runs), default=0)
+    first = f"{names} learnt from {images:,} pictures" if images else names
+    if labeled:
+        return f"{first}: not measured yet. The map below shows what was learnt."
+    return (
+        f"{first} without labels, so there is no accuracy to report: the map and the neighbours show what was learnt."
+    )
 
 
 def _to_beat(runs: list[FinishedRun], task: str) -> list[tuple[str, float]]:

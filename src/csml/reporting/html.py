@@ -10,7 +10,7 @@ from csml.reporting.content import Content, RunMap
 from csml.reporting.headline import headline, without_folders
 from csml.reporting.kinds import mean_rows
 from csml.reporting.svg import as_svg, dots
-from csml.reporting.terms import TERMS, explained
+from csml.reporting.terms import TERMS, explained, occurs
 
 with extra("report", "a report"):
     import jinja2
@@ -47,15 +47,16 @@ def render(content: Content) -> str:
         content=content,
         drawn=lambda chart: Markup(as_svg(chart)),
         dots=lambda one: Markup(dots(one.points, _groups_of(content, one))),
-        headline=headline(content.runs),
+        headline=headline(content.runs, content.labeled),
         means=mean_rows(content.runs, content.tasks),
         explained=explained,
+        occurs=occurs,
         terms=TERMS,
         shown=without_folders,
         data=as_script(data),
         style=Markup(asset("style.css") + asset("report.css")),
         script=Markup(asset("report.js")),
-        title=" and ".join(run.name for run in content.runs[:3]) + (" …" if len(content.runs) > 3 else ""),
+        title=", ".join(run.name for run in content.runs[:3]) + (" …" if len(content.runs) > 3 else ""),
     )
 
 

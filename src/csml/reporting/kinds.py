@@ -1,6 +1,7 @@
 """Runs of one kind: they differ only in their seed, and count together, with mean and spread."""
 
 import statistics
+from itertools import takewhile
 from typing import Any
 
 from csml.reporting.charts import Chart, Series
@@ -9,6 +10,8 @@ from csml.reporting.scores import scores_of, summary
 
 _OWN = ("seed", "out")
 """Settings in which runs of one kind may differ."""
+_BETWEEN = "-_./ "
+"""What stands between a name and a seed."""
 
 
 def kinds_of(runs: list[FinishedRun]) -> list[list[FinishedRun]]:
@@ -21,11 +24,15 @@ def kinds_of(runs: list[FinishedRun]) -> list[list[FinishedRun]]:
 
 
 def kind_name(members: list[FinishedRun]) -> str:
-    """The name of the run, or of the folder that its seeds are in."""
+    """The name of the run; of several seeds the folder that they are in, or what their names have in common."""
     if len(members) == 1:
         return members[0].name
     parents = {run.root.parent.name for run in members}
-    return parents.pop() if len(parents) == 1 and members[0].root.name.startswith("seed") else members[0].name
+    if len(parents) == 1 and members[0].root.name.startswith("seed"):
+        return parents.pop()
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*(run.name for run in members), strict=False))
+    shared = "".join(letters[0] for letters in alike).rstrip(_BETWEEN).removesuffix("seed").rstrip(_BETWEEN)
+    return shared or members[0].name
 
 
 def by_kind(runs: list[FinishedRun], task: str) -> list[tuple[str, list[float]]]:

@@ -15,8 +15,10 @@ from csml.reporting.charts import COLORS, Chart
 _WIDTH, _HEIGHT = 520, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 34, 44
 _MARKS = ("circle", "square", "diamond", "triangle")
-_LONGEST = 18
-"""Letters of a name on an axis."""
+_LONGEST = 15
+"""Letters of a name on an axis: as many as fit where letters are wide, at 7.5 pixels each."""
+_TURN = 55
+"""Degrees by which names below bars are turned, if there are many."""
 
 _Place = Callable[[float], float]
 """A value → its place on the axis."""
@@ -41,7 +43,7 @@ def _axes(chart: Chart) -> tuple[str, float]:
     bottom = _HEIGHT - _BOTTOM
     named = chart.kind == "bars"
     turned = named and len(chart.series[0].x) > 4
-    extra = 60 if turned else 0
+    extra = 80 if turned else 0
 
     def y_of(value: float) -> float:
         return bottom - (value - low) / max(high - low, 1e-12) * (bottom - _TOP)
@@ -107,7 +109,9 @@ def _bars(chart: Chart, y_of: _Place, turned: bool) -> list[str]:
                     f'<text x="{left + width / 2:.1f}" y="{top - 3:.1f}" text-anchor="middle">{value:.0f}</text>'
                 )
         at = _HEIGHT - _BOTTOM + 16
-        where = f'transform="rotate(-40 {middle:.1f} {at})" text-anchor="end"' if turned else 'text-anchor="middle"'
+        where = (
+            f'transform="rotate(-{_TURN} {middle:.1f} {at})" text-anchor="end"' if turned else 'text-anchor="middle"'
+        )
         parts.append(f'<text x="{middle:.1f}" y="{at}" {where}>{escape(_short(str(name)))}</text>')
     return parts
 
@@ -135,10 +139,11 @@ def _matrix(chart: Chart) -> tuple[str, float]:
                     f'text-anchor="middle">{value:g}</text>'
                 )
     for column, name in enumerate(chart.labels):
-        x = margin + (column + 0.5) * side
-        where = f'transform="rotate(-45 {x:.1f} {margin - 6})"'
+        x = margin + (column + 0.5) * side + 4
+        where = f'transform="rotate(-90 {x:.1f} {margin - 6})"'
         parts.append(f'<text x="{x:.1f}" y="{margin - 6}" {where}>{escape(_short(name))}</text>')
-    parts.append(f'<text x="4" y="{margin - 6}" class="unit">{escape(chart.y)} ↓ {escape(chart.x)} →</text>')
+    for place, words in enumerate((f"{chart.y} ↓", f"{chart.x} →")):
+        parts.append(f'<text x="4" y="{14 + 16 * place}" class="unit">{escape(words)}</text>')
     return "".join(parts), margin + side * len(chart.series) + 8
 
 
@@ -188,7 +193,9 @@ def _colour(number: int) -> str:
 
 
 def _short(name: str, longest: int = _LONGEST) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+    """Without its middle if it is long: names of classes often differ at the end."""
+    end = longest // 2 - 1
+    return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[-end:]}"
 
 
 def worth_showing(charts: Sequence[Chart]) -> list[Chart]:

@@ -30,3 +30,10 @@ def explained(text: str) -> str | None:
         return TERMS["k-NN"]
     found = [meaning for term, meaning in TERMS.items() if term.lower() in text.lower()]
     return found[0] if found else None
+
+
+def occurs(term: str, page: str) -> bool:
+    """Whether a page in HTML speaks of a term."""
+    text = re.sub(r"<[^>]*>", " ", page)
+    wanted = r"\d-NN" if term == "k-NN" else rf"\b{re.escape(term)}"
+    return re.search(wanted, text, 0 if term == "AP" else re.IGNORECASE) is not None

@@ -147,5 +147,6 @@ data.maps.forEach((map, number) => {
   input.addEventListener("change", () => go(0));
   document.getElementById(`previous-${number}`).addEventListener("click", () => go(-1));
   document.getElementById(`next-${number}`).addEventListener("click", () => go(1));
+  show(number, 0, true); // so that the panel has something to show from the start
 });
 document.body.dataset.drawn = "yes";
