@@ -26,7 +26,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 def workplace(tmp_path: Path) -> Path:
     """A place with photos/ in class folders, new/ and labels.csv."""
     rows = []
-    for i in range(45):
+    for i in range(66):
         label = i % 3
         picture = Image.fromarray(synthetic.draw_scene(48, np.array([label]), np.random.default_rng(i)).image)
         name = f"{synthetic.CLASS_NAMES[label]}/{i}.jpg"
