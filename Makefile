@@ -28,12 +28,14 @@ bench:
 demo: setup
 	$(BIN)/csml demo
 
+# Types are checked beside the tests: mypy keeps one core busy for most of a minute where it has no cache.
 test: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	@.ci/chromium
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/mypy & types=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$types && exit $$tests
 
 # site/: these documents as pages; open site/index.html, or for the search: python -m http.server --directory site
 docs: setup

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,19 +21,32 @@ class Visit:
 
 
 @contextmanager
-def browse(
-    url: str, width: int = 1280, height: int = 900, dark: bool = False, drawn: str = "body[data-drawn=yes]"
-) -> Iterator[Visit]:
-    """Open a page in headless Chromium and wait until it is drawn, which a selector says."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
+def chromium() -> Iterator[Any]:
+    """Headless Chromium, for as many pages as one likes: to start it takes longer than most tests of a page."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
         pytest.skip("no chromium here; with Debian's package manager: apt-get install chromium")
     from playwright.sync_api import sync_playwright
 
     software = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]  # WebGL without a GPU
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=software)
-        page = browser.new_page(
+        browser = playwright.chromium.launch(executable_path=program, args=software)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def browse(
+    url: str,
+    width: int = 1280,
+    height: int = 900,
+    dark: bool = False,
+    drawn: str = "body[data-drawn=yes]",
+    browser: Any = None,
+) -> Iterator[Visit]:
+    """Open a page and wait until it is drawn, which a selector says; in a browser of its own unless one is given."""
+    with nullcontext(browser) if browser else chromium() as used:
+        page = used.new_page(
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", accept_downloads=True
         )
         visit = Visit(page)
@@ -43,18 +56,4 @@ def browse(
         page.goto(url)
         page.wait_for_selector(drawn, timeout=120_000)
         yield visit
-        browser.close()
-
-
-def place_of(page: Any, element: str, trace: int, point: int) -> tuple[float, float]:
-    """Where on the screen a point of a plot is."""
-    x, y = page.evaluate(
-        """([element, trace, point]) => {
-            const plot = document.getElementById(element), { xaxis, yaxis } = plot._fullLayout, data = plot.data[trace];
-            const box = plot.getBoundingClientRect();
-            const left = xaxis._offset + xaxis.l2p(data.x[point]), top = yaxis._offset + yaxis.l2p(data.y[point]);
-            return [box.left + left, box.top + top];
-        }""",
-        [element, trace, point],
-    )
-    return x, y
+        page.close()

@@ -22,6 +22,7 @@ from xdist.scheduler import LoadFileScheduling
 
 import unsynced  # noqa: F401
 from csml.cli import COMMANDS, main
+from csml.runs.metrics import read_metrics
 
 settings.register_profile("csml", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("csml")
@@ -124,6 +125,11 @@ def wait_for(path: Path, ended: Callable[[], str | None]) -> None:
 
 TIMES = {"seconds", "search_seconds", "images_per_second", "data_wait"}
 """What two runs that are otherwise the same may differ in."""
+
+
+def untimed(metrics: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl without what two runs that are otherwise the same may differ in."""
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in read_metrics(metrics)]
 
 
 def assert_same(one: Any, two: Any, where: str = "") -> None:

@@ -1,16 +1,24 @@
 """The report in a real browser: what it shows, to the mouse, the keyboard, on a phone and without JavaScript."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from PIL import Image
 
-from browser import browse
+from browser import browse, chromium
 from conftest import csml
 from csml.runs.metrics import read_metrics
 from runs_to_show import NASTY
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +31,8 @@ def report(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page
 
 
-def test_the_page_opens_from_disk_without_an_error_and_asks_for_nothing(report: Path) -> None:
-    with browse(report.as_uri()) as visit:
+def test_the_page_opens_from_disk_without_an_error_and_asks_for_nothing(report: Path, browser: Any) -> None:
+    with browse(report.as_uri(), browser=browser) as visit:
         assert visit.problems == []
         assert [url for url in visit.requests if not url.startswith(("data:", "blob:"))] == [report.as_uri()]
         sections = visit.page.locator("h2").all_text_contents()
@@ -34,8 +42,10 @@ def test_the_page_opens_from_disk_without_an_error_and_asks_for_nothing(report: 
         ]  # fmt: skip
 
 
-def test_map_and_curves_have_as_many_points_as_there_are_images_and_epochs(report: Path, runs: Path) -> None:
-    with browse(report.as_uri()) as visit:
+def test_map_and_curves_have_as_many_points_as_there_are_images_and_epochs(
+    report: Path, runs: Path, browser: Any
+) -> None:
+    with browse(report.as_uri(), browser=browser) as visit:
         count = "id => (document.getElementById(id).innerHTML.match(/h0/g) || []).length"
         for number in range(3):
             assert visit.page.evaluate(count, f"map-{number}") == 60
@@ -56,8 +66,8 @@ def test_without_javascript_every_chart_and_the_map_are_there(report: Path) -> N
     assert "plotly" not in page.lower() and len(page) < 1e6
 
 
-def test_the_first_thing_on_the_page_is_the_result_with_what_it_has_to_beat(report: Path) -> None:
-    with browse(report.as_uri(), width=1440) as visit:
+def test_the_first_thing_on_the_page_is_the_result_with_what_it_has_to_beat(report: Path, browser: Any) -> None:
+    with browse(report.as_uri(), width=1440, browser=browser) as visit:
         title = visit.page.locator("h1")
         assert "of 100 test pictures by their neighbours" in title.text_content()
         for name in ("raw pixels", "untrained network", "always guessing the largest class", "moco-v2", "csml"):
@@ -73,8 +83,8 @@ def test_no_path_of_this_machine_stands_in_the_page(report: Path, runs: Path) ->
     assert str(runs) not in report.read_text("utf-8")
 
 
-def test_pointing_at_a_dot_shows_its_picture_and_a_click_its_neighbours(report: Path) -> None:
-    with browse(report.as_uri()) as visit:
+def test_pointing_at_a_dot_shows_its_picture_and_a_click_its_neighbours(report: Path, browser: Any) -> None:
+    with browse(report.as_uri(), browser=browser) as visit:
         page = visit.page
         page.locator("#map-1").scroll_into_view_if_needed()
         page.mouse.move(*page.evaluate("screenPlace(1, 27)"))
@@ -96,8 +106,8 @@ def test_pointing_at_a_dot_shows_its_picture_and_a_click_its_neighbours(report: 
         assert visit.problems == []
 
 
-def test_the_map_can_be_walked_with_the_keyboard(report: Path) -> None:
-    with browse(report.as_uri()) as visit:
+def test_the_map_can_be_walked_with_the_keyboard(report: Path, browser: Any) -> None:
+    with browse(report.as_uri(), browser=browser) as visit:
         visit.page.focus("#next-0")
         visit.page.keyboard.press("Enter")
         assert visit.page.get_attribute("#panel-0 .clicked", "data-row") == "1"
@@ -107,8 +117,8 @@ def test_the_map_can_be_walked_with_the_keyboard(report: Path) -> None:
         assert visit.page.get_attribute("#panel-0 .clicked", "data-row") == str(first)
 
 
-def test_file_names_are_text_wherever_they_are(report: Path) -> None:
-    with browse(report.as_uri()) as visit:
+def test_file_names_are_text_wherever_they_are(report: Path, browser: Any) -> None:
+    with browse(report.as_uri(), browser=browser) as visit:
         row = visit.page.evaluate("name => data.collections[0].names.findIndex(n => n.includes(name))", NASTY)
         assert row >= 0
         visit.page.evaluate("row => show(0, row, true)", row)
@@ -119,8 +129,8 @@ def test_file_names_are_text_wherever_they_are(report: Path) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_on_a_phone_nothing_sticks_out_and_every_picture_has_words(report: Path, dark: bool) -> None:
-    with browse(report.as_uri(), width=390, height=800, dark=dark) as visit:
+def test_on_a_phone_nothing_sticks_out_and_every_picture_has_words(report: Path, dark: bool, browser: Any) -> None:
+    with browse(report.as_uri(), width=390, height=800, dark=dark, browser=browser) as visit:
         assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= 390
         assert visit.page.locator("img:not([alt])").count() == 0
         assert visit.page.locator("svg:not([aria-label])").count() == 0
@@ -131,8 +141,8 @@ def test_on_a_phone_nothing_sticks_out_and_every_picture_has_words(report: Path,
         assert light != dark
 
 
-def test_frames_tell_right_from_wrong(report: Path, runs: Path) -> None:
-    with browse(report.as_uri()) as visit:
+def test_frames_tell_right_from_wrong(report: Path, runs: Path, browser: Any) -> None:
+    with browse(report.as_uri(), browser=browser) as visit:
         tiles = visit.page.locator("#omega ~ .scroll").first.locator("img.tile")
         told = tiles.evaluate_all(
             "all => all.map(e => [e.classList.contains('right'), e.classList.contains('wrong'), e.title])"
@@ -164,7 +174,7 @@ def test_baselines_stand_in_the_table_above_the_runs(report: Path) -> None:
     assert rows == sorted(rows)
 
 
-def test_a_run_without_labels_is_shown_by_clusters(runs: Path, tmp_path: Path) -> None:
+def test_a_run_without_labels_is_shown_by_clusters(runs: Path, tmp_path: Path, browser: Any) -> None:
     settings = yaml.safe_load((runs / "csml/config.yaml").read_text())
     settings["images"]["labels"] = "none"
     blind = tmp_path / "blind"
@@ -174,7 +184,7 @@ def test_a_run_without_labels_is_shown_by_clusters(runs: Path, tmp_path: Path) -
         (blind / name).write_bytes((runs / "csml" / name).read_bytes())
     done = csml("report", str(blind))
     assert done.returncode == 0, done.stderr
-    with browse((blind / "report.html").as_uri()) as visit:
+    with browse((blind / "report.html").as_uri(), browser=browser) as visit:
         assert visit.page.input_value("#by-0") == "cluster"
         assert visit.page.locator("#by-0 option").count() == 1
         assert visit.problems == []

@@ -2,17 +2,25 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from browser import browse
+from browser import browse, chromium
 from conftest import csml
 from csml.reporting.detectors import comparisons, detector_tests
 from csml.reporting.headline import headline
 from csml.reporting.kinds import overview
 from csml.reporting.runs import read_runs
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +34,13 @@ def detector(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_detector_s_test_is_shown_with_its_errors_and_both_ends(runs: Path, detector: Path, tmp_path: Path) -> None:
+def test_a_detector_s_test_is_shown_with_its_errors_and_both_ends(
+    runs: Path, detector: Path, tmp_path: Path, browser: Any
+) -> None:
     done = csml("report", str(runs / "csml"), str(detector), "--output", str(tmp_path / "out.html"))
     assert done.returncode == 0, done.stderr
     result = json.loads((detector / "detect.json").read_text())
-    with browse((tmp_path / "out.html").as_uri()) as visit:
+    with browse((tmp_path / "out.html").as_uri(), browser=browser) as visit:
         page = visit.page
         assert "synthetic box AP50" in page.locator("#summary ~ .scroll thead").first.text_content()
         widths = page.locator("figure.sheet img").evaluate_all("all => all.map(image => image.naturalWidth)")
@@ -56,7 +66,9 @@ def test_a_detector_s_test_is_shown_with_its_errors_and_both_ends(runs: Path, de
         assert visit.problems == []
 
 
-def test_script_in_names_of_runs_and_classes_runs_nothing(runs: Path, detector: Path, tmp_path: Path) -> None:
+def test_script_in_names_of_runs_and_classes_runs_nothing(
+    runs: Path, detector: Path, tmp_path: Path, browser: Any
+) -> None:
     script = "<img src=x onerror=alert(1)>"
     photos = tmp_path / "photos"
     shutil.copytree(runs / "photos", photos)
@@ -69,7 +81,7 @@ def test_script_in_names_of_runs_and_classes_runs_nothing(runs: Path, detector: 
     names = [str(tmp_path / name) for name in (script, f"2{script}", f"3{script}")]
     done = csml("report", *names, "--data", str(photos), "--output", str(tmp_path / "out.html"))
     assert done.returncode == 0, done.stderr
-    with browse((tmp_path / "out.html").as_uri()) as visit:
+    with browse((tmp_path / "out.html").as_uri(), browser=browser) as visit:
         page = visit.page
         page.evaluate("() => { for (const one of document.querySelectorAll('details')) one.open = true; }")
         page.select_option("#by-0", "cluster")

@@ -17,10 +17,11 @@ from csml.errors import CsmlError
 from csml.files import atomic_write, save_array
 from csml.runs import metrics
 from csml.runs.checkpoint import save_checkpoint
-from csml.runs.directory import RESULTS, RunDirectory, directory_of
+from csml.runs.directory import RESULTS, RunDirectory
 from csml.runs.facts import read_facts, read_result, verb_of, write_facts
 from csml.runs.interruption import Interrupted
 from csml.runs.metrics import JsonLines, read_metrics
+from csml.runs.of_weights import directory_of
 from csml.runs.opening import log_to, new_run, open_run
 from csml.runs.settings import first_difference, write_config
 

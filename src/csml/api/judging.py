@@ -24,8 +24,9 @@ from csml.evaluation.verdict import shortfall
 from csml.files import read_json, write_json
 from csml.models.backbones import Backbone
 from csml.runs.checkpoint import remove_checkpoints
-from csml.runs.directory import RunDirectory, probe_directory, result_file
+from csml.runs.directory import RunDirectory, probe_directory
 from csml.runs.locks import only_writers
+from csml.runs.of_weights import result_file
 from csml.runs.settings import OF_THE_MACHINE, first_difference
 from csml.training.linear import LinearProbe, fit_probe
 from csml.weights import load_backbone, weights_digest

@@ -29,7 +29,8 @@ from csml.evaluation.predictions import predict
 from csml.files import atomic_write, read_json, write_json
 from csml.models.classifier import Classifier
 from csml.progress import watched
-from csml.runs.directory import RunDirectory, directory_of
+from csml.runs.directory import RunDirectory
+from csml.runs.of_weights import directory_of
 from csml.weights import load_classifier, network_of
 
 log = logging.getLogger("csml")

@@ -19,7 +19,8 @@ from csml.errors import CsmlError
 from csml.evaluation.features import extract_features
 from csml.evaluation.index import open_index
 from csml.files import cache_dir, cache_key
-from csml.runs.directory import RunDirectory, directory_of
+from csml.runs.directory import RunDirectory
+from csml.runs.of_weights import directory_of
 from csml.sheets.contact import sheet as draw_sheet
 from csml.sheets.saving import save_sheet, sheet_file
 from csml.weights import load_backbone

@@ -28,7 +28,7 @@ from csml.errors import CsmlError, disk_problem
 from csml.evaluation.predictions import predict as classify
 from csml.models.classifier import Classifier
 from csml.progress import watched
-from csml.runs.directory import directory_of
+from csml.runs.of_weights import directory_of
 from csml.runs.trust import Trust, read_trust
 from csml.weights import finds_objects, load_classifier, load_detector
 

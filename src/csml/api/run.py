@@ -18,10 +18,10 @@ from csml.config import (
     names_weights,
 )
 from csml.errors import CsmlError
-from csml.runs.directory import directory_of
 from csml.runs.facts import read_results, verb_of
 from csml.runs.locks import in_use
 from csml.runs.metrics import read_metrics
+from csml.runs.of_weights import directory_of
 from csml.runs.opening import open_run
 from csml.runs.settings import read_settings
 

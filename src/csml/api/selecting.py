@@ -23,7 +23,7 @@ from csml.distributed.world import World
 from csml.errors import CsmlError
 from csml.evaluation.selection import select_next
 from csml.evaluation.stored_features import stored_features
-from csml.runs.directory import directory_of
+from csml.runs.of_weights import directory_of
 from csml.weights import load_backbone, load_classifier
 
 log = logging.getLogger("csml")

@@ -19,7 +19,8 @@ from csml.evaluation.knn import judge_knn
 from csml.files import cache_key, read_json, write_json
 from csml.models.backbones import Backbone
 from csml.models.raw_pixels import SIDE, RawPixels
-from csml.runs.directory import RunDirectory, directory_of
+from csml.runs.directory import RunDirectory
+from csml.runs.of_weights import directory_of
 from csml.weights import load_backbone, network_of, weights_digest
 from csml.weights.named import untrained
 

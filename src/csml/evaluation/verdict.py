@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from csml.config import is_unlearnt, names_weights
 from csml.evaluation.baselines import START, TITLES
-from csml.runs.directory import directory_of
 from csml.runs.facts import verb_of
+from csml.runs.of_weights import directory_of
 
 _MORE = "more epochs or more images"
 

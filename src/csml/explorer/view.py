@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from csml.config import ImagesConfig
+from csml.data.cutting import cut_picture
 from csml.data.decode import Decodable
-from csml.data.images import ArrayImages, Images, cut_picture, source_of, store_of
+from csml.data.images import ArrayImages, Images, source_of, store_of
 from csml.evaluation.features import prepare, readable_rows
 from csml.evaluation.index import SearchIndex, index_file, open_index
 from csml.evaluation.stored_features import stored_batches

@@ -36,7 +36,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from csml.config import names_weights
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
 
 RESULTS = ("knn", "linear", "supervised", "finetune", "mine", "detect")
@@ -283,19 +282,6 @@ class RunDirectory:
 def probe_directory(result: Path) -> RunDirectory:
     """The run directory of a linear probe, beside its result file: RUN/linear.json → RUN/linear/."""
     return RunDirectory(result.with_suffix(""), outer=result.parent)
-
-
-def result_file(weights: str, name: str) -> Path:
-    """The result file of a verb that judges weights: in their run, beside their file, or ./knn-NAME.json of a name."""
-    if names_weights(weights):
-        return Path(f"{name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', weights)}.json")
-    return directory_of(weights).result(name)
-
-
-def directory_of(weights: str | Path) -> RunDirectory:
-    """The run directory that `weights` names: itself, or the folder of a weight file."""
-    path = Path(weights).expanduser()
-    return RunDirectory(path if path.is_dir() else path.parent)
 
 
 def checkpoint_file(folder: Path, epoch: int, step: int) -> Path:
