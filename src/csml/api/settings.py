@@ -34,6 +34,7 @@ C = TypeVar("C")
 
 _USES_LABELS = (KnnConfig, LinearConfig, ClassifierConfig)
 """A run may learn from a sample of the images; its labels are all used unless the caller asks for a sample again."""
+_NO_IMAGES = "data: {} does not say which images it is for; give --data FOLDER"
 _PATHS = ("data", "weights", "labels", "list")
 """Settings that are paths; they become absolute, so that a run can be continued and evaluated from any directory."""
 
@@ -80,8 +81,12 @@ def training_config(
             layers.append(Layer(presets(preset), f"preset {preset}"))
     over = [] if config is None else [read_config_file(Path(config))]
     over.append(Layer(settings, ""))
-    if needs_data and not any("data" in layer.settings for layer in (*layers, *over)):
-        raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
+    if not any("data" in layer.settings for layer in (*layers, *over)):
+        if needs_data:
+            raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
+        weights = str(settings.get("weights") or "")
+        if inherits is not None and weights and Path(weights).is_dir():  # a run that lost its settings
+            raise CsmlError(_NO_IMAGES.format(weights))
     if chosen is not None:
         everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
         layers.append(Layer(chosen(everything)))
@@ -111,7 +116,7 @@ def using_config(
         layers.append(read_config_file(Path(config)))
     layers.append(Layer(settings, ""))
     if "data" in field_keys(schema) and not any("data" in layer.settings for layer in layers):
-        raise CsmlError(f"data: {weights} does not say which images it is for; give --data FOLDER")
+        raise CsmlError(_NO_IMAGES.format(weights))
     return configure(schema, *layers)
 
 
