@@ -60,7 +60,8 @@ def neighbors(
     paths = [Path(path).expanduser() for path in ([queries] if isinstance(queries, str | Path) else queries)]
     missing = [path for path in paths if not path.is_file()]
     if missing:
-        raise CsmlError(f"{missing[0]} is not there; give image files")
+        problem = "is not there" if not missing[0].exists() else "is not an image file"
+        raise CsmlError(f"queries: {missing[0]} {problem}; give image files")
     require_alone("neighbors", made.hardware)
     sheet = sheet_file(made.sheet) if made.sheet else None
     root = Path(str(path_of(weights))).expanduser()

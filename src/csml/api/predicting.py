@@ -21,7 +21,7 @@ from csml.config import PredictConfig
 from csml.console import show_log
 from csml.data.depth import reading_of
 from csml.data.images import Images
-from csml.data.tables import as_cell
+from csml.data.tables import as_cell, read_list
 from csml.data.video import VIDEOS
 from csml.distributed.launch import join_world
 from csml.errors import CsmlError, disk_problem
@@ -37,6 +37,7 @@ log = logging.getLogger("csml")
 _LABEL_COLUMNS = ("path", "label", "probability", "entropy", "error")
 _TRUSTED_COLUMNS = ("path", "label", "probability", "entropy", "familiar", "error")
 _STDOUT = "-"
+_JSON = (".jsonl", ".json", ".ndjson")
 _UNLIKE_IMAGES = 0.3
 """Share of images unlike the labelled ones from which a warning is due; of the labelled ones it is 5 %."""
 
@@ -177,8 +178,7 @@ def _listed(source: str) -> list[str]:
     path = Path(source).expanduser()
     if path.suffix.lower() != ".txt" or not path.is_file():
         return [source]
-    lines = path.read_text("utf-8").splitlines()
-    return [str(path.parent / line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+    return [str(path.parent / line) for line in read_list(path, "sources") if not line.startswith("#")]
 
 
 def _say_how_far_to_trust(trust: Trust, images: int, probability: float, unfamiliar: int) -> None:
@@ -233,9 +233,11 @@ def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], An
         yield _writer(sys.stdout, columns, as_json=False)
         return
     path = Path(output).expanduser()
+    if path.suffix not in (*_JSON, ".csv"):
+        raise CsmlError(f"output: a .csv, .jsonl or .json file, or - for standard output, not {path}")
     try:
         with path.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            yield _writer(file, columns, as_json=path.suffix in (".jsonl", ".json", ".ndjson"))
+            yield _writer(file, columns, as_json=path.suffix in _JSON)
     except FileExistsError as error:
         raise CsmlError(f"output: {path} exists; choose another, or delete it") from error
     except OSError as error:

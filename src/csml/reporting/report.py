@@ -11,7 +11,7 @@ from csml.api.run import PathLike, Run, path_of
 from csml.api.settings import plain_config
 from csml.config import ReportConfig
 from csml.console import show_log
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
 from csml.extras import extra
 from csml.files import atomic_write
 from csml.reporting.runs import read_runs
@@ -46,6 +46,7 @@ def report(
     started = time.monotonic()
     found = [run.moved_to(made.data) for run in read_runs(names)]
     path = Path(made.output).expanduser() if made.output else _beside(names)
+    _require_places(path, made.figures)
     with ExitStack() as used:
         for run in found:
             used.enter_context(in_use(run.root))
@@ -65,6 +66,19 @@ def report(
 def report_config(runs: Any = None, *, config: PathLike | None = None, **settings: Any) -> ReportConfig:
     """The settings that `report` would run with, checked; runs plays no part."""
     return plain_config(ReportConfig, settings, config)
+
+
+def _require_places(path: Path, figures: str | None) -> None:
+    """Raise a CsmlError if the page or its figures could not be written: before the work, which takes a while."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if figures is not None:
+            Path(figures).expanduser().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        key = "output" if error.filename == str(path.parent) else "figures"
+        raise CsmlError(f"{key}: cannot make {error.filename} ({disk_problem(error)})") from error
+    if path.is_dir():
+        raise CsmlError(f"output: {path} is a folder; give the name of a file")
 
 
 def _beside(names: list[str]) -> Path:
