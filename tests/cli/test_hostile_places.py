@@ -1,12 +1,15 @@
 """Folders, lists and outputs that once hung csml, broke it, or were understood wrongly without a word."""
 
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from test_hostile_inputs import refused
 
+import csml as library
 from conftest import csml, noise_photos
 from csml.data.tables import read_table
 from csml.errors import CsmlError, told
@@ -163,3 +166,27 @@ def test_names_that_no_file_can_have_are_told(name: str) -> None:
     with pytest.raises(ValueError) as found:
         os.stat(name)
     assert "no file can have" in str(told(found.value))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda run: library.predict(run, None), "sources: expected a path or a list of paths, got None"),
+        (lambda run: library.predict(run, [3]), "sources: expected a path"),
+        (lambda run: library.neighbors(run, 3), "queries: expected a path"),
+        (lambda run: library.neighbors(run, [""]), "queries: an empty name"),
+        (lambda run: library.report([]), "runs: an empty list"),
+        (lambda run: library.report(3), "runs: expected a path"),
+        (lambda run: library.tables([]), "folders: an empty list"),
+        (lambda run: library.tables(3), "folders: expected a path"),
+        (lambda run: library.pack(3), "folder: expected a path"),
+        (lambda run: library.pretrain("synthetic", config=3), "config: expected the path of a YAML file, got 3"),
+        (lambda run: library.select(run, 1.5), "n: a number of images from 1 on, not 1.5"),
+        (lambda run: library.select(run, True), "n: a number of images from 1 on, not True"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_one_line_in_python_too(
+    small_run: Path, call: Callable[[Path], object], said: str
+) -> None:
+    with pytest.raises(CsmlError, match=re.escape(said)):
+        call(small_run)

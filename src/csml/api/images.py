@@ -38,8 +38,6 @@ def open_files_and_folders(
     names: list[str], reading: Reading = COLOUR
 ) -> list[tuple[FolderImages | ListedImages, str]]:
     """Folders one by one, each with the path that leads to its images; single files together."""
-    if "" in names:
-        raise CsmlError("sources: an empty name; give image files or folders, . for this one")
     files = [Path(name).expanduser() for name in names]
     missing = [path for path in files if not path.exists()]
     if missing:

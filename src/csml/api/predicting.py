@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from csml.api.finding import CORNERS, OBJECT_COLUMNS, ObjectFinder, refuse_for_labels
 from csml.api.images import open_files_and_folders
 from csml.api.processes import in_processes
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import PathLike, Run, path_of, paths_of
 from csml.api.session import device_for
 from csml.api.settings import using_config
 from csml.config import PredictConfig
@@ -105,7 +105,7 @@ def predict(
         settings: any setting of `csml predict --help`; `output` also writes a .csv or .jsonl file as it goes.
     """
     made = predict_config(weights, config=config, **settings)
-    names = [str(sources)] if isinstance(sources, str | Path) else [str(path) for path in sources]
+    names = [str(path) for path in paths_of(sources, "sources")]
     return Predictions(in_processes(run_predict, made.hardware, str(path_of(weights)), names, made, keep))
 
 

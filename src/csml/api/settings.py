@@ -3,6 +3,7 @@
 Defaults, settings of the weights it starts from, preset (or the resumed run), config file, keywords.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -79,7 +80,7 @@ def training_config(
             layers.append(_inherited(schema, str(settings["weights"]), inherits))
         if preset is not None:
             layers.append(Layer(presets(preset), f"preset {preset}"))
-    over = [] if config is None else [read_config_file(Path(config))]
+    over = [] if config is None else [_config_layer(config)]
     over.append(Layer(settings, ""))
     if not any("data" in layer.settings for layer in (*layers, *over)):
         if needs_data:
@@ -113,7 +114,7 @@ def using_config(
     if preset:
         layers.append(Layer(preset, "preset"))
     if config is not None:
-        layers.append(read_config_file(Path(config)))
+        layers.append(_config_layer(config))
     layers.append(Layer(settings, ""))
     if "data" in field_keys(schema) and not any("data" in layer.settings for layer in layers):
         raise CsmlError(_NO_IMAGES.format(weights))
@@ -122,8 +123,14 @@ def using_config(
 
 def plain_config(schema: type[C], settings: Mapping[str, Any], config: PathLike | None = None) -> C:
     """Settings of a verb that inherits nothing."""
-    layers = [] if config is None else [read_config_file(Path(config))]
+    layers = [] if config is None else [_config_layer(config)]
     return configure(schema, *layers, Layer(settings, ""))
+
+
+def _config_layer(config: PathLike) -> Layer:
+    if not isinstance(config, str | os.PathLike):
+        raise CsmlError(f"config: expected the path of a YAML file, got {config!r:.80}")
+    return read_config_file(Path(config))
 
 
 def given(**parameters: Any) -> dict[str, Any]:

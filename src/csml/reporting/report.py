@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import PathLike, Run, paths_of
 from csml.api.settings import plain_config
 from csml.config import ReportConfig
 from csml.console import show_log
@@ -41,8 +41,9 @@ def report(
         from csml.reporting.content import gather
         from csml.reporting.html import render
 
-    several = [runs] if isinstance(runs, Run | str | Path) else runs
-    names = [str(path_of(run)) for run in several]
+    names = [str(path) for path in paths_of(runs, "runs")]
+    if not names:
+        raise CsmlError("runs: an empty list; give at least one run directory")
     started = time.monotonic()
     found = [run.moved_to(made.data) for run in read_runs(names)]
     path = Path(made.output).expanduser() if made.output else _beside(names)
