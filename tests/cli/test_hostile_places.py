@@ -2,6 +2,8 @@
 
 import os
 import re
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from test_hostile_inputs import refused
 
 import csml as library
 from conftest import csml, noise_photos
+from csml.cli import main
 from csml.data.tables import read_table
 from csml.errors import CsmlError, told
 from csml.evaluation.few_labels import Tried
@@ -105,6 +108,39 @@ def test_sources_and_outputs_of_predict_are_checked(tmp_path: Path, tuned: Path)
     )
     assert "sources: an empty name" in refused("predict", tuned, "")
     assert f"queries: {tmp_path} is not an image file" in refused("neighbors", tuned, tmp_path)
+
+
+def test_predict_without_standard_output_is_told(
+    tmp_path: Path, tuned: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    noise_photos(tmp_path, 1)
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    with pytest.raises(SystemExit):
+        main(["predict", str(tuned), str(tmp_path)])
+    assert "output: there is no standard output; give --output FILE" in capfd.readouterr().err
+
+
+def test_a_thread_that_fails_prints_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """TensorBoard writes in one, and a full disk ends it."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    csml("--version")
+
+    def fail(error: Exception) -> str:
+        def work() -> None:
+            raise error
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return capfd.readouterr().err
+
+    assert fail(OSError(28, "No space left on device")) == ""
+    line = fail(ZeroDivisionError("x"))
+    assert line.startswith("csml: csml made a mistake: ZeroDivisionError: x; please report it with ")
+    assert line.count("\n") == 1
 
 
 def test_places_of_reports_and_ablations_are_checked_first(tmp_path: Path, small_run: Path) -> None:

@@ -230,6 +230,8 @@ def _discard(row: Row) -> None:
 def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], Any]]:
     """A function that writes a row at once, so that the rows survive if the command is stopped."""
     if output == _STDOUT:
+        if sys.stdout is None:  # closed by whoever started csml
+            raise CsmlError("output: there is no standard output; give --output FILE")
         yield _writer(sys.stdout, columns, as_json=False)
         return
     path = Path(output).expanduser()
