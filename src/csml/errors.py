@@ -35,6 +35,8 @@ def told(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         return f"{place}{disk_problem(error)}"
+    if isinstance(error, ValueError) and ("embedded null" in str(error) or "surrogates not allowed" in str(error)):
+        return f"a name has a character that no file can have ({reason(error)})"
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, RuntimeError) and "home directory" in str(error):

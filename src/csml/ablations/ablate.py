@@ -59,10 +59,12 @@ def ablate(file: PathLike, *, config: PathLike | None = None, **settings: Any) -
     if made.tune:
         ablation = replace(ablation, variations=tuple(_tuned(variation) for variation in ablation.variations))
     plan = Plan.of(ablation, made)
-    try:
-        leads_somewhere(plan.folder)
-    except OSError as error:
-        raise CsmlError(f"out: cannot make {plan.folder} ({disk_problem(error)})") from error
+    for key, place in (("out", plan.folder), ("runs", Path(made.runs).expanduser() if made.runs else plan.folder)):
+        try:
+            if leads_somewhere(place) and not place.is_dir():
+                raise CsmlError(f"{key}: {place} is a file; give a folder, or the name of a new one")
+        except OSError as error:
+            raise CsmlError(f"{key}: cannot make {place} ({disk_problem(error)})") from error
     defaults = as_settings(AblateConfig())
     changed = {key: value for key, value in as_settings(made).items() if value != defaults[key]}
     command = shlex.join(["csml", "ablate", str(file), *as_words(changed)])

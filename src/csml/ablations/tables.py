@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from csml.ablations.outcomes import table_of
-from csml.api.run import PathLike
+from csml.api.run import PathLike, paths_of
 from csml.api.settings import plain_config
 from csml.config import TablesConfig
 from csml.console import show_log
@@ -33,12 +33,14 @@ def tables(folders: PathLike | Sequence[PathLike], *, config: PathLike | None = 
         The page, in Markdown.
     """
     made = tables_config(config=config, **settings)
-    places = [folders] if isinstance(folders, str | Path) else list(folders)
+    places = paths_of(folders, "folders")
+    if not places:
+        raise CsmlError("folders: an empty list; give at least one --out of csml ablate")
     introduction = Path(made.introduction).expanduser() if made.introduction else None
     if introduction is not None and not introduction.is_file():
         raise CsmlError(f"introduction: there is no file {introduction}")
     output = Path(made.output).expanduser()
-    write_page([Path(folder).expanduser() for folder in places], output, made.title, introduction)
+    write_page([place.expanduser() for place in places], output, made.title, introduction)
     return output
 
 

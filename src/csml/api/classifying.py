@@ -55,7 +55,7 @@ def supervised(
     Arguments as `pretrain`; settings as `csml supervised --help`.
     """
     data, in_memory = data_setting(data)
-    made = supervised_config(data, out, preset=preset, config=config, resume=resume, **settings)
+    made = supervised_config(data, out, preset=preset, config=config, resume=resume, needs_data=True, **settings)
     return start(run_supervised, made, overwrite, resume, in_memory)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from csml.api.run import PathLike, Run, path_of, using
+from csml.api.run import PathLike, Run, path_of, paths_of, using
 from csml.api.settings import given, plain_config
 from csml.config import BackboneConfig, ExportConfig, PackConfig
 from csml.console import show_log
@@ -107,7 +107,7 @@ def pack(folder: PathLike, *, config: PathLike | None = None, **settings: Any) -
     from csml.data.packed import INDEX, write_pack
 
     made = pack_config(config=config, **settings)
-    root = Path(folder).expanduser()
+    (root,) = [path.expanduser() for path in paths_of([folder], "folder")]
     target = Path(made.output or f"{root.absolute()}-pack").expanduser()
     if (target / INDEX).exists():
         raise CsmlError(f"output: {target} is a pack already; choose another, or delete it")

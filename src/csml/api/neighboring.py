@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from csml.api.data import data_setting
 from csml.api.images import open_all_images
-from csml.api.run import PathLike, Run, path_of, using
+from csml.api.run import PathLike, Run, path_of, paths_of, using
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
 from csml.config import NAMED, NeighborsOfConfig, names_weights
@@ -58,10 +58,11 @@ def neighbors(
     """
     data, in_memory = data_setting(data, weights)
     made = neighbors_config(weights, config=config, **given(data=data), **settings)
-    paths = [Path(path).expanduser() for path in ([queries] if isinstance(queries, str | Path) else queries)]
+    paths = [path.expanduser() for path in paths_of(queries, "queries")]
     missing = [path for path in paths if not path.is_file()]
     if missing:
-        raise CsmlError(f"{missing[0]} is not there; give image files")
+        problem = "is not there" if not missing[0].exists() else "is not an image file"
+        raise CsmlError(f"queries: {missing[0]} {problem}; give image files")
     require_alone("neighbors", made.hardware)
     sheet = sheet_file(made.sheet) if made.sheet else None
     root = Path(str(path_of(weights))).expanduser()

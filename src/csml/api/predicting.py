@@ -14,14 +14,14 @@ from typing import Any, TextIO
 from csml.api.finding import CORNERS, OBJECT_COLUMNS, ObjectFinder, refuse_for_labels
 from csml.api.images import open_files_and_folders
 from csml.api.processes import in_processes
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import PathLike, Run, path_of, paths_of
 from csml.api.session import device_for
 from csml.api.settings import using_config
 from csml.config import PredictConfig
 from csml.console import show_log
 from csml.data.depth import reading_of
 from csml.data.images import Images
-from csml.data.tables import as_cell
+from csml.data.tables import as_cell, read_list
 from csml.data.video import VIDEOS
 from csml.distributed.launch import join_world
 from csml.errors import CsmlError, disk_problem
@@ -37,6 +37,7 @@ log = logging.getLogger("csml")
 _LABEL_COLUMNS = ("path", "label", "probability", "entropy", "error")
 _TRUSTED_COLUMNS = ("path", "label", "probability", "entropy", "familiar", "error")
 _STDOUT = "-"
+_JSON = (".jsonl", ".json", ".ndjson")
 _UNLIKE_IMAGES = 0.3
 """Share of images unlike the labelled ones from which a warning is due; of the labelled ones it is 5 %."""
 
@@ -104,7 +105,7 @@ def predict(
         settings: any setting of `csml predict --help`; `output` also writes a .csv or .jsonl file as it goes.
     """
     made = predict_config(weights, config=config, **settings)
-    names = [str(sources)] if isinstance(sources, str | Path) else [str(path) for path in sources]
+    names = [str(path) for path in paths_of(sources, "sources")]
     return Predictions(in_processes(run_predict, made.hardware, str(path_of(weights)), names, made, keep))
 
 
@@ -177,8 +178,7 @@ def _listed(source: str) -> list[str]:
     path = Path(source).expanduser()
     if path.suffix.lower() != ".txt" or not path.is_file():
         return [source]
-    lines = path.read_text("utf-8").splitlines()
-    return [str(path.parent / line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+    return [str(path.parent / line) for line in read_list(path, "sources") if not line.startswith("#")]
 
 
 def _say_how_far_to_trust(trust: Trust, images: int, probability: float, unfamiliar: int) -> None:
@@ -230,12 +230,16 @@ def _discard(row: Row) -> None:
 def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], Any]]:
     """A function that writes a row at once, so that the rows survive if the command is stopped."""
     if output == _STDOUT:
+        if sys.stdout is None:  # closed by whoever started csml
+            raise CsmlError("output: there is no standard output; give --output FILE")
         yield _writer(sys.stdout, columns, as_json=False)
         return
     path = Path(output).expanduser()
+    if path.suffix not in (*_JSON, ".csv"):
+        raise CsmlError(f"output: a .csv, .jsonl or .json file, or - for standard output, not {path}")
     try:
         with path.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            yield _writer(file, columns, as_json=path.suffix in (".jsonl", ".json", ".ndjson"))
+            yield _writer(file, columns, as_json=path.suffix in _JSON)
     except FileExistsError as error:
         raise CsmlError(f"output: {path} exists; choose another, or delete it") from error
     except OSError as error:

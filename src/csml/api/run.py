@@ -1,6 +1,7 @@
 """`Run`: a run directory as an object, with the verbs that use it."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -145,6 +146,17 @@ def path_of(run: "Run | PathLike | None") -> str | None:
     if run is None:
         return None
     return str(run.path if isinstance(run, Run) else run)
+
+
+def paths_of(given: Any, key: str) -> list[Path]:
+    """One path or several, or runs, as paths; `key` names the argument if they are something else."""
+    one, several = isinstance(given, Run | str | os.PathLike), isinstance(given, Iterable)
+    paths = [given] if one else list(given) if several else [given]
+    if not all(isinstance(path, Run | str | os.PathLike) for path in paths):
+        raise CsmlError(f"{key}: expected a path or a list of paths, got {given!r:.80}")
+    if "" in paths:
+        raise CsmlError(f"{key}: an empty name; give a path, . for this folder")
+    return [Path(str(path_of(path))) for path in paths]
 
 
 def using(weights: str) -> AbstractContextManager[None]:

@@ -69,6 +69,8 @@ def scenes(data: PathLike, *, config: PathLike | None = None, **settings: Any) -
 
     made = scenes_config(config=config, **settings)
     sheet = sheet_file(made.sheet) if made.sheet else None
+    if made.coco and str(data) == "synthetic":
+        raise CsmlError("coco: only images in files can be converted, not drawn ones; give a folder")
     opened = open_scenes(str(data), made.scenes, made.format, made.train, made.test, made.split)
     for line in opened.notes:
         log.info(line)

@@ -94,9 +94,9 @@ def select_config(
 def _count(n: int | str) -> int:
     try:
         count = int(n)
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         count = 0
-    if count < 1:
+    if count < 1 or isinstance(n, bool) or (isinstance(n, float) and count != n):
         raise CsmlError(f"n: a number of images from 1 on, not {n}")
     return count
 

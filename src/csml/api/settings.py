@@ -3,6 +3,7 @@
 Defaults, settings of the weights it starts from, preset (or the resumed run), config file, keywords.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ C = TypeVar("C")
 
 _USES_LABELS = (KnnConfig, LinearConfig, ClassifierConfig)
 """A run may learn from a sample of the images; its labels are all used unless the caller asks for a sample again."""
+_NO_IMAGES = "data: {} does not say which images it is for; give --data FOLDER"
 _PATHS = ("data", "weights", "labels", "list")
 """Settings that are paths; they become absolute, so that a run can be continued and evaluated from any directory."""
 
@@ -78,10 +80,14 @@ def training_config(
             layers.append(_inherited(schema, str(settings["weights"]), inherits))
         if preset is not None:
             layers.append(Layer(presets(preset), f"preset {preset}"))
-    over = [] if config is None else [read_config_file(Path(config))]
+    over = [] if config is None else [_config_layer(config)]
     over.append(Layer(settings, ""))
-    if needs_data and not any("data" in layer.settings for layer in (*layers, *over)):
-        raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
+    if not any("data" in layer.settings for layer in (*layers, *over)):
+        if needs_data:
+            raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
+        weights = str(settings.get("weights") or "")
+        if inherits is not None and weights and Path(weights).is_dir():  # a run that lost its settings
+            raise CsmlError(_NO_IMAGES.format(weights))
     if chosen is not None:
         everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
         layers.append(Layer(chosen(everything)))
@@ -108,17 +114,23 @@ def using_config(
     if preset:
         layers.append(Layer(preset, "preset"))
     if config is not None:
-        layers.append(read_config_file(Path(config)))
+        layers.append(_config_layer(config))
     layers.append(Layer(settings, ""))
     if "data" in field_keys(schema) and not any("data" in layer.settings for layer in layers):
-        raise CsmlError(f"data: {weights} does not say which images it is for; give --data FOLDER")
+        raise CsmlError(_NO_IMAGES.format(weights))
     return configure(schema, *layers)
 
 
 def plain_config(schema: type[C], settings: Mapping[str, Any], config: PathLike | None = None) -> C:
     """Settings of a verb that inherits nothing."""
-    layers = [] if config is None else [read_config_file(Path(config))]
+    layers = [] if config is None else [_config_layer(config)]
     return configure(schema, *layers, Layer(settings, ""))
+
+
+def _config_layer(config: PathLike) -> Layer:
+    if not isinstance(config, str | os.PathLike):
+        raise CsmlError(f"config: expected the path of a YAML file, got {config!r:.80}")
+    return read_config_file(Path(config))
 
 
 def given(**parameters: Any) -> dict[str, Any]:

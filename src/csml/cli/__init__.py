@@ -5,6 +5,7 @@ import difflib
 import os
 import signal
 import sys
+import threading
 
 import yaml
 
@@ -34,7 +35,15 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     # torch reads it when it is imported. Else it prints a stack of C++ when another process of the run has died.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    threading.excepthook = _thread_failed
     sys.exit(_dispatch(words))
+
+
+def _thread_failed(failure: threading.ExceptHookArgs) -> None:
+    """A thread of a library failed, such as TensorBoard's on a full disk; the main thread fails next, and tells why."""
+    error = failure.exc_value
+    if isinstance(error, Exception) and told(error) is None and sys.stderr is not None:
+        print(f"csml: {one_line(crashed(error, sys.argv[1:]))}", file=sys.stderr)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -1,5 +1,6 @@
 """Text files that name images: CSV or JSON lines with a path and perhaps a label, and lists of paths."""
 
+import codecs
 import csv
 import io
 import json
@@ -60,9 +61,12 @@ def read_list(path: Path, key: str) -> list[str]:
 def read_text(path: Path, key: str) -> str:
     """A file of any encoding close to UTF-8; the key is that of the setting that named it."""
     try:
-        return read_file(path, _MOST_BYTES).decode("utf-8-sig", errors="surrogateescape")
+        content = read_file(path, _MOST_BYTES)
     except OSError as error:
         raise CsmlError(f"{key}: {path} cannot be read ({disk_problem(error)})") from error
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise CsmlError(f"{key}: {path} is in UTF-16, as some spreadsheets write it; save it as CSV in UTF-8")
+    return content.decode("utf-8-sig", errors="surrogateescape")
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
@@ -118,6 +122,9 @@ def _csv_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Itera
         if number == 1:
             lower = [cell.lower() for cell in cells]
             path_column, label_column = _column(lower, _PATH_COLUMNS), _column(lower, _LABEL_COLUMNS)
+            for column in (path_column, label_column):
+                if column is not None and lower.count(lower[column]) > 1:
+                    raise CsmlError(f"{key}: {path} has several columns {lower[column]!r}; leave one of them")
             if path_column is not None and (label_column is not None or "label" not in needed):
                 place = (path_column, label_column)
                 continue
@@ -139,7 +146,9 @@ def _json_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Iter
         try:
             row = json.loads(line)
             label = row["label"] if "label" in needed else row.get("label")
-            name, text = str(row["path"]), "" if label is None and "label" not in needed else str(label)
+            if isinstance(label, list | dict) or isinstance(row["path"], list | dict | type(None)):
+                raise ValueError("neither a text nor a number")
+            name, text = str(row["path"]), "" if label is None else str(label)  # as an empty cell of a CSV
             os.fsencode(name + text)  # JSON can spell half of a pair of surrogates, which is no text
             yield number, name, text
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -60,7 +60,7 @@ class Tried:
         """Accuracy to expect with all labels instead of the share `kept`."""
         share = (float(self.right().sum()) + 1) / (len(self.right()) + 2)
         odds = share / (1 - share) * math.exp(GAIN * math.log2(1 / self.kept))
-        return self.accuracy + odds / (1 + odds) - share
+        return min(1.0, self.accuracy + odds / (1 + odds) - share)
 
     @property
     def error(self) -> float:

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from csml.api.run import PathLike, Run, path_of
+from csml.api.run import PathLike, Run, paths_of
 from csml.api.settings import plain_config
 from csml.config import ReportConfig
 from csml.console import show_log
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
 from csml.extras import extra
 from csml.files import atomic_write
 from csml.reporting.runs import read_runs
@@ -41,11 +41,13 @@ def report(
         from csml.reporting.content import gather
         from csml.reporting.html import render
 
-    several = [runs] if isinstance(runs, Run | str | Path) else runs
-    names = [str(path_of(run)) for run in several]
+    names = [str(path) for path in paths_of(runs, "runs")]
+    if not names:
+        raise CsmlError("runs: an empty list; give at least one run directory")
     started = time.monotonic()
     found = [run.moved_to(made.data) for run in read_runs(names)]
     path = Path(made.output).expanduser() if made.output else _beside(names)
+    _require_places(path, made.figures)
     with ExitStack() as used:
         for run in found:
             used.enter_context(in_use(run.root))
@@ -65,6 +67,19 @@ def report(
 def report_config(runs: Any = None, *, config: PathLike | None = None, **settings: Any) -> ReportConfig:
     """The settings that `report` would run with, checked; runs plays no part."""
     return plain_config(ReportConfig, settings, config)
+
+
+def _require_places(path: Path, figures: str | None) -> None:
+    """Raise a CsmlError if the page or its figures could not be written: before the work, which takes a while."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if figures is not None:
+            Path(figures).expanduser().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        key = "output" if error.filename == str(path.parent) else "figures"
+        raise CsmlError(f"{key}: cannot make {error.filename} ({disk_problem(error)})") from error
+    if path.is_dir():
+        raise CsmlError(f"output: {path} is a folder; give the name of a file")
 
 
 def _beside(names: list[str]) -> Path:

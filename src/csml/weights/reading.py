@@ -44,6 +44,8 @@ def require_content(path: Path) -> None:
 def why_unreadable(error: Exception) -> str:
     """Why a file cannot be read, in one short line."""
     text = disk_problem(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+    if text.startswith("Weights only load failed"):  # a page of advice about a setting that csml does not have
+        text = "it is damaged, or neither a .safetensors file nor one that torch has written"
     return " ".join(text.split())[:200]
 
 

@@ -34,15 +34,24 @@ class Folder:
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
         self._by_folder: dict[Path, list[Path]] = defaultdict(list)
         suffixes = image_suffixes()
+        on_the_way = {str(root): frozenset({os.path.realpath(root)})}
+        """of a folder, where it and those above it really are: a link back to one of them is not followed"""
         for folder, folders, names in os.walk(root, followlinks=True):
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
-            here = Path(folder)
+            here, above, kept = Path(folder), on_the_way.pop(folder), []
+            for name in sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED):
+                inside = os.path.join(folder, name)
+                if (real := os.path.realpath(inside)) not in above:
+                    on_the_way[inside] = above | {real}
+                    kept.append(name)
+            folders[:] = kept
             of_masks = here != root and bool(_MASKS.search(here.name))
             for name in sorted(names):
                 suffix = os.path.splitext(name)[1].lower()
                 if name.startswith("."):
                     continue
                 if suffix not in suffixes:
+                    if not (here / name).is_file():  # a pipe would be waited for, and a device never ends
+                        continue
                     self._others[suffix].append(here / name)
                 elif of_masks:
                     self.masks.append(here / name)

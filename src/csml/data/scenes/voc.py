@@ -9,6 +9,7 @@ from csml.data.scenes.folder import Folder
 from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
 from csml.data.scenes.instance_masks import read_instances, with_masks
 from csml.errors import CsmlError, some
+from csml.files import require_file
 from csml.progress import watched
 
 _SETS = ("ImageSets/Main", "ImageSets/Segmentation")
@@ -105,6 +106,7 @@ def _read_annotation(
     folder: Folder, file: Path, id: str, repairs: Repairs, year: Path | None = None
 ) -> FoundScene | None:
     try:
+        require_file(file)  # a list may name a pipe
         tree = ElementTree.parse(file).getroot()
     except OSError:
         repairs.add("annotation missing, image skipped", file.name)

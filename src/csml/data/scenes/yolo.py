@@ -9,12 +9,15 @@ from csml.config.yaml_files import load_yaml
 from csml.data.decode import DecodeError, Picture
 from csml.data.scenes.folder import Folder
 from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
-from csml.errors import CsmlError, some
+from csml.errors import CsmlError, disk_problem, some
+from csml.files import read_file
 from csml.progress import watched
 
 _LINE = re.compile(rb"\s*\d+(\s+[-+.\deE]+){4,}\s*")
 _SPLITS = {"train": "train", "val": "val", "valid": "val", "test": "test"}
 _NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "labels.txt")
+_LARGEST = 64 * 2**20
+"""Bytes of a text file of annotations."""
 _LOOKED_AT = 20
 
 
@@ -65,7 +68,7 @@ def _description(folder: Folder) -> dict[str, Any]:
     """data.yaml, or another YAML file with `names`; empty if there is none."""
     for file in sorted(folder.with_suffix(".yaml", ".yml"), key=lambda file: (file.name != "data.yaml", str(file))):
         try:
-            content = load_yaml(file.read_text("utf-8"))
+            content = load_yaml(read_file(file, _LARGEST).decode("utf-8"))
         except (OSError, ValueError) as error:
             if file.stem == "data":
                 raise CsmlError(f"data: {file} cannot be read as YAML ({str(error).splitlines()[0]})") from error
@@ -79,11 +82,22 @@ def _names(folder: Folder, description: dict[str, Any]) -> dict[int, str]:
     """Class names by number: of data.yaml, or of a list such as classes.txt, one per line."""
     listed = description.get("names")
     if isinstance(listed, dict):
-        return {int(number): str(name) for number, name in sorted(listed.items())}
+        if not all(isinstance(number, int) or str(number).isdecimal() for number in listed):
+            raise CsmlError(f"data: names in {description['file']}: expected numbers of classes, such as 0: cat")
+        return {number: str(name) for number, name in sorted((int(key), name) for key, name in listed.items())}
     if listed is None:
         file = next((f for f in folder.with_suffix(".txt", ".names", ".labels") if f.name in _NAME_FILES), None)
-        listed = file.read_text("utf-8", errors="replace").split("\n") if file is not None else []
+        listed = _text(file).split("\n") if file is not None else []
+    if not isinstance(listed, list):
+        raise CsmlError(f"data: names in {description['file']}: expected a list such as [cat, dog]")
     return {number: str(name).strip() for number, name in enumerate(listed) if str(name).strip()}
+
+
+def _text(file: Path) -> str:
+    try:
+        return read_file(file, _LARGEST).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise CsmlError(f"data: {file} cannot be read ({disk_problem(error)})") from error
 
 
 def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]:
@@ -93,7 +107,9 @@ def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]
     """
     stated = description.get(key)
     found: list[Path] = []
-    for place in stated if isinstance(stated, list) else [stated] if isinstance(stated, str) else []:
+    for place in stated if isinstance(stated, list) else [stated]:
+        if not isinstance(place, str):
+            continue
         base = Path(description["file"]).parent
         inside = [base / str(description.get("path", "")) / place, base / place, folder.root / place]
         words = [word for word in Path(place).parts if word not in ("..", "/", ".")]
@@ -102,7 +118,7 @@ def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]
         if target is None:
             continue
         if target.is_file():
-            lines = target.read_text("utf-8", errors="replace").split()
+            lines = _text(target).split()
             images = [folder.image(target, name=Path(line).name) for line in lines]
             found += [image for image in images if image is not None]
         else:
@@ -140,7 +156,7 @@ def _read(
 def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: Repairs) -> list[FoundObject]:
     height, width = size
     found = []
-    for number, line in enumerate(file.read_text("utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(_text(file).splitlines(), start=1):
         if not line.strip():
             continue
         try:
