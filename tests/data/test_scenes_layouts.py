@@ -89,6 +89,19 @@ def test_a_split_takes_its_share_of_rare_and_common_classes(tmp_path: Path) -> N
     assert sorted([*train, *test]) == list(range(len(whole.train.annotations)))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_drawn_split_keeps_copies_of_an_image_together(tmp_path: Path, seed: int) -> None:
+    """The raccoons as downloaded have one photo twice, under two names."""
+    raccoon(tmp_path)
+    for number in range(4):
+        shutil.copy(tmp_path / "images/scene-0.jpg", tmp_path / f"images/copy-{number}.jpg")
+        write(tmp_path / f"annotations/copy-{number}.xml", xml(DRAWN["scene-0"]).replace("scene-0", f"copy-{number}"))
+    data = open_scenes(str(tmp_path), ScenesConfig(split_seed=seed), split=0.3)
+    alike = {"scene-0", *(f"copy-{number}" for number in range(4))}
+    assert len(alike & {*stems(data.test)}) in (0, 5)
+    assert len(data.train) + len(data.test) == 14 and not data.warnings
+
+
 def test_a_split_overrides_the_parts_of_the_data(tmp_path: Path) -> None:
     LAYOUTS["cards"].write(tmp_path)
     assert len(opened(tmp_path, split=0.5).test) == 5

@@ -14,6 +14,8 @@ from csml.data.scenes.found import FoundObject, Repairs
 
 _VOID = 255
 """Border pixels in Pascal's masks."""
+_OPAQUE = {"LA": "L", "RGBA": "RGB"}
+"""Modes whose last channel is not a part of the value, and the modes without it."""
 _LEAST_OVERLAP = 0.5
 """Smallest IoU of a box and the box around a mask that are taken for the same object."""
 
@@ -46,8 +48,10 @@ def read_instances(path: Path) -> dict[int, Rle]:
 
 def read_single(path: Path) -> Rle | None:
     """The mask of a file with one object: everything that is not 0; None if it is empty."""
-    values = read_values(path)
-    return encode_masks((values > 0)[None])[0] if values.any() else None
+    with as_decode_error(path), Image.open(path) as image:
+        values = np.asarray(image.convert(_OPAQUE.get(image.mode, image.mode)))
+    covered = values != 0 if values.ndim == 2 else (values != 0).any(axis=2)  # (H, W)
+    return encode_masks(covered[None])[0] if covered.any() else None
 
 
 def with_masks(objects: Sequence[FoundObject], masks: dict[int, Rle], name: str, repairs: Repairs) -> list[FoundObject]:

@@ -15,7 +15,7 @@ from csml.data.scenes.folder import Folder
 from csml.data.scenes.found import Found, FoundScene, Part, Repairs
 from csml.data.scenes.masks import is_masks, mask_parts
 from csml.data.scenes.repair import assemble
-from csml.data.scenes.splitting import chosen_parts, repeated, stratified
+from csml.data.scenes.splitting import chosen_parts, copies, repeated, stratified
 from csml.data.scenes.synthetic import synthetic_scenes
 from csml.data.scenes.voc import is_voc, voc_parts
 from csml.data.scenes.yolo import is_yolo, yolo_parts
@@ -84,7 +84,8 @@ def open_scenes(
     categories = training.categories or _numbered(training.scenes, root, repairs)
     train = assemble(training.scenes, root, categories, repairs, training.truth)
     if testing is None:
-        ids = stratified(train.annotations, DEFAULT_SPLIT if split is None else split, config.split_seed)
+        share = DEFAULT_SPLIT if split is None else split
+        ids = stratified(train.annotations, share, config.split_seed, copies(train))
         train, test = subset(train, ids[0]), subset(train, ids[1])
     else:
         same = all(categories.get(name, id) == id for name, id in testing.categories.items())
@@ -207,4 +208,5 @@ def subset(scenes: Scenes, ids: np.ndarray) -> Scenes:
 def _description(scenes: Scenes) -> str:
     objects = int(scenes.annotations.count_learnable().sum())
     masks = ", with masks" if scenes.annotations.have_masks() else ""
-    return f"{len(scenes):,} images, {objects:,} objects of {len(scenes.classes)} classes{masks}"
+    classes = "1 class" if len(scenes.classes) == 1 else f"{len(scenes.classes)} classes"
+    return f"{len(scenes):,} images, {objects:,} objects of {classes}{masks}"

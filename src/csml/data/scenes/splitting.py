@@ -54,21 +54,32 @@ def _names(parts: Sequence[Part]) -> str:
     return some(sorted(part.name for part in parts), 10)
 
 
-def stratified(annotations: Annotations, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def stratified(
+    annotations: Annotations, share: float, seed: int, first_copy: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Ids to train and to test on. Scenes are grouped by the rarest class on them, and each group gives its share.
 
     A class on two or more scenes is on at least one of both sides where its scenes form a group.
+
+    Args:
+        annotations: of all scenes.
+        share: of the scenes, to test on.
+        seed: another one draws others.
+        first_copy: `copies` of the scenes; those of one image stay together. None: all differ.
     """
     rng = np.random.default_rng(seed)
-    classes = [set(annotations.objects(id).labels.tolist()) for id in range(len(annotations))]
+    firsts = np.arange(len(annotations)) if first_copy is None else first_copy
+    classes: dict[int, set[int]] = {}
+    for id, first in enumerate(firsts.tolist()):
+        classes.setdefault(first, set()).update(annotations.objects(id).labels.tolist())
     counts: dict[int, int] = {}
-    for on_scene in classes:
+    for on_scene in classes.values():
         for label in on_scene:
             counts[label] = counts.get(label, 0) + 1
     groups: dict[int, list[int]] = {}
-    for id, on_scene in enumerate(classes):
+    for first, on_scene in classes.items():
         rarest = min(on_scene, key=lambda label: (counts[label], label), default=-1)
-        groups.setdefault(rarest, []).append(id)
+        groups.setdefault(rarest, []).append(first)
     test: list[int] = []
     owed = 0.0  # what rounding kept back from earlier groups
     for label in sorted(groups, key=lambda label: (len(groups[label]), label)):
@@ -80,8 +91,25 @@ def stratified(annotations: Annotations, share: float, seed: int) -> tuple[np.nd
         test += group[:taken].tolist()
     if not test:
         raise CsmlError(f"split: {len(annotations)} annotated images are too few to test on {share:g} of them")
-    chosen = np.array(sorted(test))
-    return np.setdiff1d(np.arange(len(annotations)), chosen), chosen
+    tested = np.isin(firsts, test)
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
+
+
+def copies(scenes: Scenes) -> np.ndarray:
+    """`(N,)`: for each scene the first one whose image file has the same content; itself, if there is none."""
+    files = _files(scenes)
+    firsts = np.arange(len(scenes))
+    if len(files) < len(scenes):  # images in memory
+        return firsts
+    sizes: dict[int, list[int]] = {}
+    for id, path in enumerate(files):
+        sizes.setdefault(path.stat().st_size, []).append(id)
+    known: dict[Path, str] = {}
+    for ids in sizes.values():
+        by_content: dict[str, int] = {}
+        for id in ids if len(ids) > 1 else ():
+            firsts[id] = by_content.setdefault(_digest(files[id], known), id)
+    return firsts
 
 
 def repeated(train: Scenes, test: Scenes) -> list[str]:
