@@ -38,7 +38,7 @@ class PyramidCut(MultiScaleRoIAlign):
     def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]) -> Tensor:
         """Maps `(B, C, H, W)` by name and the boxes `(R_i, 4)` of each image → `(R, C, side, side)`."""
         maps = [x[name] for name in self.featmap_names]
-        if maps[0].device.type != "cpu" or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
+        if maps[0].device.type != "cpu" or torch.onnx.is_in_onnx_export():
             cut: Tensor = super().forward(x, boxes, image_shapes)
             return cut
         # (B, H, W, C) of all levels, one cell per row; 32 bits, because sums of 16 numbers in bf16 lose too much.
