@@ -102,9 +102,10 @@ def write_test(test: "DetectionTest", detector: Detector, run: RunDirectory, fac
         named = [ids[row["image"]] for row in errors[which]]
         if named:
             sheets.append(([(id, from_results(scenes, id, tested.results)) for id in named], file))
+    why = "best F1" if threshold["f1"] else "none is right"
     for shown, file in sheets:
         with atomic_write(file) as path:
-            detection_sheet(scenes, shown, threshold["score"], why="best F1").save(path)
+            detection_sheet(scenes, shown, threshold["score"], why=why).save(path)
     try:
         draw_figures(errors, run.detection_figures)
     except MissingExtra as problem:
