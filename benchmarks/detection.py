@@ -63,6 +63,8 @@ def _ours(scenes: Scenes) -> TrainingLoop:
         "model.backbone": "resnet18", "detector.masks": False, "detector.channels": 256, "detector.head_width": 1024,
         "batch_size": BATCH, "schedule.iterations": len(scenes) // BATCH, "schedule.report_every": len(scenes) // BATCH,
         "hardware.precision": "32-true", "monitor.tensorboard": False, "detector.anchors": ANCHORS,
+        # Else ours would leave a core to whoever needs it, and torchvision's loop would then run with that number.
+        "hardware.threads": torch.get_num_threads(),
     }  # fmt: skip
     config = detect_config("random", preset="small-fpn", **settings)
     fabric = fabric_for(scenes.images, 0, config.hardware)

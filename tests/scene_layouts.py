@@ -72,7 +72,10 @@ def raccoon(root: Path) -> None:
         save(root / "images" / f"{scene.name}.jpg", scene.pixels)
         write(root / "annotations" / f"{scene.name}.xml", xml(scene))
     write(root / "data/raccoon_labels.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\n")
+    for name in ("data/train_labels.csv", "data/test_labels.csv", "data/train.record", "environment.yml"):
+        write(root / name, "")
     write(root / "training/ssd_mobilenet_v1_pets.config", "model {}")
+    write(root / "draw boxes.ipynb", "{}")
     write(root / "README.md", "# Raccoons")
 
 
@@ -85,6 +88,8 @@ def cards(root: Path) -> None:
     for name in ("train", "test"):
         write(root / f"images/{name}_labels.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\n")
     write(root / "training/labelmap.pbtxt", "item { id: 1 name: 'nine' }")
+    for name in ("test1.JPG", "doc/collage.jpg", "doc/loss_graph.JPG"):  # pictures that nobody annotated
+        save(root / name, drawn(1)[0].pixels)
 
 
 def fruit(root: Path) -> None:
@@ -112,12 +117,17 @@ def penn_fudan(root: Path) -> None:
     for scene in drawn():
         save(place / "PNGImages" / f"{scene.name}.png", scene.pixels)
         save(place / "PedMasks" / f"{scene.name}_mask.png", instances(scene))
-        lines = ["# Compatible with PASCAL Annotation Version 1.00", f"Image size (X x Y x C) : {SIDE} x {SIDE} x 3"]
+        lines = ["# Compatible with PASCAL Annotation Version 1.00"]
+        lines += [f'Image filename : "PennFudanPed/PNGImages/{scene.name}.png"']
+        lines += [f"Image size (X x Y x C) : {SIDE} x {SIDE} x 3"]
+        listed = " ".join(f'"{name}"' for name in scene.names)
+        lines += [f"Objects with ground truth : {len(scene.names)} {{ {listed} }}"]
         for number, (name, box) in enumerate(zip(scene.names, scene.boxes.astype(int).tolist(), strict=True), start=1):
             lines += [f'# Details for pedestrian {number} ("{name}")']
             lines += [f'Original label for object {number} "{name}" : "PennFudanPed"']
             corners = f"({box[0] + 1}, {box[1] + 1}) - ({box[2]}, {box[3]})"
             lines += [f'Bounding box for object {number} "{name}" (Xmin, Ymin) - (Xmax, Ymax) : {corners}']
+            lines += [f'Pixel mask for object {number} "{name}" : "PennFudanPed/PedMasks/{scene.name}_mask.png"', ""]
         write(place / "Annotation" / f"{scene.name}.txt", "\n".join(lines))
     write(place / "readme.txt", "1. Introduction")
     write(place / "added-object-list.txt", "FudanPed00001.txt")

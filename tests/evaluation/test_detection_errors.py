@@ -23,7 +23,8 @@ def test_every_kind_of_error_is_counted_once() -> None:
         found(13, 5, RIGHT, 0.7),  # right
     ]
     errors = detection_errors(scenes, results, [11, 12, 13])
-    assert errors["threshold"]["score"] == 0.7
+    assert errors["threshold"]["score"] == 0.7 and "best F1" in errors["threshold"]["why"]
+    assert "no detection is right" in detection_errors(scenes, results[3:4], [11, 12, 13])["threshold"]["why"]
     assert errors["errors"]["total"] == {
         "right": 2, "class": 1, "place": 1, "duplicate": 1, "background": 1, "missed": 2
     }  # fmt: skip

@@ -10,7 +10,7 @@ from csml.errors import CsmlError
 from csml.models.backbones import build_backbone, normalization, stage_strides
 from csml.models.detectors import Detector, Truth, build_detector
 from csml.models.detectors.c4 import C4Head, C4Pool
-from csml.models.detectors.fpn import PyramidBackbone, pyramid_stride
+from csml.models.detectors.fpn import PyramidBackbone, pyramid_strides
 
 SMALL = {"channels": 16, "head_width": 32, "proposals": 20, "rois": 8, "anchors": (16, 32, 48, 64, 96)}
 
@@ -103,7 +103,7 @@ def test_a_step_reaches_all_stages_of_a_timm_network_and_a_test_gives_detections
 def test_the_pyramid_of_a_vit_has_strides_of_4_to_32_and_lies_where_the_image_does(name: str, side: int) -> None:
     """Patches of 14 pixels do not divide the image; their grid reaches beyond it."""
     net = build_backbone(name)
-    assert pyramid_stride(net) == 4
+    assert pyramid_strides(net) == [4, 8, 16, 32]
     pyramid = PyramidBackbone(net, 16).eval()
     maps = pyramid(torch.zeros(1, 3, side, side))
     assert [fmap.shape[-1] for fmap in maps.values()] == [side // 4, side // 8, side // 16, side // 32, -(-side // 64)]

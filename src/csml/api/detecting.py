@@ -91,6 +91,14 @@ def _came_fixed(weights: str) -> bool:
     return config.exists() and bool(read_settings(config.parent).get("model.fixed_batchnorm"))
 
 
+def trained_further_from(weights: str) -> str | None:
+    """The weights that a run of unlabelled training began with, if it began with any and `weights` is such a run."""
+    if names_weights(weights):
+        return None
+    config = RunDirectory(Path(weights).expanduser()).config
+    return read_settings(config.parent).get("model.weights") if config.exists() else None
+
+
 def open_data(config: DetectConfig) -> SceneSplits:
     """The scenes that the settings name."""
     return open_scenes(config.data, config.scenes, config.format, config.train, config.test, config.split)
@@ -118,6 +126,15 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         for warning in (*data.warnings, *disagreements(config, data.train.annotations)):
             log.warning(warning)
         data.repairs.log()
+        if before := trained_further_from(str(config.weights)):
+            measured = "which made no detector better so far (docs/objects.md)"
+            log.info(
+                "%s is %s after unlabelled training, %s; compare: csml detect %s",
+                config.weights,
+                before,
+                measured,
+                before,
+            )
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
         before = as_before(config.hardware, read_facts(session.run.root) if session.resumed else {})

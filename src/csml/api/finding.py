@@ -12,6 +12,7 @@ from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images, ListedImages
 from csml.data.loading import fabric_for
 from csml.data.video import frames
+from csml.distributed.device import memory_format
 from csml.errors import CsmlError
 from csml.models.detectors import Detector
 from csml.progress import watched
@@ -105,7 +106,8 @@ class ObjectFinder:
 
     def _on_device(self, images: Images) -> Any:
         fabric = fabric_for(images, self.config.images.workers, self.config.hardware)
-        self.detector = self.detector.to(fabric.device)
+        layout = memory_format(self.config.hardware)
+        self.detector = self.detector.to(fabric.device).to(memory_format=layout)
         return fabric
 
     def _listed(self, found: Any) -> list[Row]:

@@ -135,7 +135,7 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
         trust = read_trust(directory_of(weights).trust)
         columns = _LABEL_COLUMNS if trust is None else _TRUSTED_COLUMNS
         rows_of = partial(_labels, *load_classifier(weights), trust, config)
-    counted = failed = unfamiliar = 0
+    counted = failed = unfamiliar = objects = 0
     probability = 0.0
     kept: list[Row] = []
     writes = config.output is not None and join_world(config.hardware).is_rank_zero
@@ -148,10 +148,14 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
                     kept.append({"path": path, **row})
                 probability += float(row.get("probability", 0.0))
                 unfamiliar += row.get("familiar") is False
+                objects += "score" in row
             if rows is None:
                 log.warning("cannot be read: %s", path)
             counted, failed = counted + 1, failed + (rows is None)
-    log.info("%d images%s", counted, f", {failed} of them cannot be read" if failed else "")
+    seen = "1 image" if counted == 1 else f"{counted:,} images"
+    unread = f", {failed} of them cannot be read" if failed else ""
+    on_them = "" if finder is None else ", 1 object" if objects == 1 else f", {objects:,} objects"
+    log.info("%s%s%s", seen, unread, on_them)
     if trust is not None and counted > failed:
         _say_how_far_to_trust(trust, counted - failed, probability, unfamiliar)
     return kept

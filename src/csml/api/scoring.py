@@ -11,6 +11,7 @@ from csml.api.settings import given, plain_config
 from csml.config import ScoreConfig
 from csml.console import show_log
 from csml.data.loading import fabric_for
+from csml.distributed.device import memory_format
 from csml.distributed.launch import require_alone
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
@@ -69,7 +70,8 @@ def score(
     reading = replace(made.scenes, test_side=facts["test_side"], max_side=facts["max_side"], short_sides=(32,))
     test = DetectionTest(scenes, format, reading, made.batch_size, facts["masks"], made.voc_points, fabric)
     known = {"weights": str(path_of(weights)), "data": made.data}
-    write_test(test, detector.to(fabric.device), run, known)
+    laid_out = detector.to(fabric.device).to(memory_format=memory_format(made.hardware))
+    write_test(test, laid_out, run, known)
     return ScoreResult(run.root, read_json(run.result("detect")))
 
 
@@ -100,9 +102,10 @@ def write_test(test: "DetectionTest", detector: Detector, run: RunDirectory, fac
         named = [ids[row["image"]] for row in errors[which]]
         if named:
             sheets.append(([(id, from_results(scenes, id, tested.results)) for id in named], file))
+    why = "best F1" if threshold["f1"] else "none is right"
     for shown, file in sheets:
         with atomic_write(file) as path:
-            detection_sheet(scenes, shown, threshold["score"], why="best F1").save(path)
+            detection_sheet(scenes, shown, threshold["score"], why=why).save(path)
     try:
         draw_figures(errors, run.detection_figures)
     except MissingExtra as problem:

@@ -21,6 +21,8 @@ _MARKS = 101
 """Recalls at which curves are given."""
 _EXTREMES = 8
 """Best and worst images that are named."""
+_BEST = "best F1 at IoU 0.5 on the test images"
+"""Why a detector's threshold is what it is."""
 
 
 class _Image(NamedTuple):
@@ -54,7 +56,7 @@ def detection_errors(scenes: "Scenes", results: list[dict[str, Any]], image_ids:
                         minlength=len(scenes.classes))  # fmt: skip
     threshold, f1 = _best_f1(scores, right, int(total.sum()))
     return {
-        "threshold": {"score": threshold, "f1": f1, "why": "best F1 at IoU 0.5 on the test images"},
+        "threshold": {"score": threshold, "f1": f1, "why": _BEST if f1 else "no detection is right at any score"},
         "curves": {
             name: _curve(scores[labels == label], right[labels == label], int(total[label]))
             for label, name in enumerate(scenes.classes)

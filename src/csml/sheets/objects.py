@@ -1,4 +1,4 @@
-"""Boxes, masks and names drawn on a picture; a name stands where it covers least of what it names."""
+"""Boxes, masks and names drawn on a picture; a name stands where it covers least, in a crowd only if it fits."""
 
 import colorsys
 from collections.abc import Sequence
@@ -13,6 +13,8 @@ _MASK_OPACITY = 0.45
 _FONT_SIZE = 11
 _OTHER_NAME = 4.0
 """How much worse it is to cover another name than to cover a box."""
+_MOST_HIDDEN = 0.3
+"""Share of a box that a name may hide."""
 
 
 def draw_objects(
@@ -24,7 +26,7 @@ def draw_objects(
     classes: int = 1,
     tile: int | None = None,
 ) -> Image.Image:
-    """The picture with objects drawn on it.
+    """The picture with objects drawn on it. Each class is named at least once, and by its colour everywhere.
 
     Args:
         picture: RGB.
@@ -49,9 +51,13 @@ def draw_objects(
     for box, colour in zip(scaled, colours, strict=True):
         draw.rectangle(box, outline=colour, width=round(2 * larger))
     taken: list[Box] = []
-    for box, colour, name in zip(scaled, colours, names, strict=True):
+    named: set[int] = set()
+    for box, label, colour, name in zip(scaled, labels.tolist(), colours, names, strict=True):
         _, _, right, bottom = draw.textbbox((0, 0), name, font=font)
         place = place_name((right + 3, bottom + 3), box, scaled, taken, drawn.size)
+        if label in named and hides(place, scaled, taken):
+            continue
+        named.add(label)
         taken.append(place)
         draw.rectangle(place, fill=colour)
         draw.text((place[0] + 1, place[1]), name, fill="black", font=font)
@@ -87,6 +93,14 @@ def place_name(
         return 2 * own + others + _OTHER_NAME * sum(_shared(place, name) for name in taken)
 
     return min(places, key=covered)
+
+
+def hides(place: Box, boxes: Sequence[Box], taken: Sequence[Box]) -> bool:
+    """Whether a name there would lie on another one, or hide much of an object."""
+    if any(_shared(place, name) > 0 for name in taken):
+        return True
+    areas = (max(1.0, (x1 - x0) * (y1 - y0)) for x0, y0, x1, y1 in boxes)
+    return any(_shared(place, box) > _MOST_HIDDEN * area for box, area in zip(boxes, areas, strict=True))
 
 
 def _shared(one: Box, other: Box) -> float:

@@ -1,6 +1,6 @@
 """Builds a detector from its settings, with torchvision's modules."""
 
-from typing import Any
+from functools import partial
 
 from torch import nn
 from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -9,14 +9,14 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.models.detection.roi_heads import RoIHeads
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.models.resnet import ResNet
-from torchvision.ops import MultiScaleRoIAlign
 
 from csml.config import DetectorConfig
 from csml.errors import CsmlError
 from csml.models.backbones import Backbone, normalization, stage_channels, stage_strides
 from csml.models.detectors.c4 import C4Backbone, C4Head, C4Pool
+from csml.models.detectors.cutting import PyramidCut
 from csml.models.detectors.detector import Detector
-from csml.models.detectors.fpn import LEVELS, PyramidBackbone, pyramid_stride
+from csml.models.detectors.fpn import LEVELS, PyramidBackbone, pyramid_strides
 
 _BOX_SIDE, _MASK_SIDE = 7, 14
 """Side, in cells, of the maps that are cut from the pyramid for each proposal."""
@@ -57,22 +57,17 @@ def _fpn(net: Backbone, config: DetectorConfig, classes: int, masks: bool) -> De
     rpn = _proposals(anchors, width, config, before=(1, 1))
     head = TwoMLPHead(width * _BOX_SIDE**2, config.head_width)
     # A box's size decides from which level it is cut: 224 pixels on the third level if the smallest anchor is 32.
-    third = pyramid_stride(net).bit_length() - 1 + 2
-    align: dict[str, Any] = {
-        "featmap_names": list(LEVELS),
-        "sampling_ratio": 2,
-        "canonical_scale": 7 * config.anchors[0],
-        "canonical_level": third,
-    }
+    strides = pyramid_strides(net)
+    third = strides[0].bit_length() - 1 + 2
+    cut = partial(PyramidCut, list(LEVELS), strides, samples=2, usual_side=7 * config.anchors[0], usual_level=third)
     more = {}
     if masks:
         more = {
-            "mask_roi_pool": MultiScaleRoIAlign(output_size=_MASK_SIDE, **align),
+            "mask_roi_pool": cut(side=_MASK_SIDE),
             "mask_head": MaskRCNNHeads(width, (width,) * _MASK_LAYERS, 1),
             "mask_predictor": MaskRCNNPredictor(width, width, classes + 1),
         }
-    pool = MultiScaleRoIAlign(output_size=_BOX_SIDE, **align)
-    heads = _roi_heads(pool, head, config.head_width, config, classes, **more)
+    heads = _roi_heads(cut(side=_BOX_SIDE), head, config.head_width, config, classes, **more)
     return Detector(backbone, rpn, heads, normalization(net))
 
 

@@ -35,10 +35,11 @@ class PyramidBackbone(nn.Module):
         return pyramid
 
 
-def pyramid_stride(net: Backbone) -> int:
-    """Stride of the pyramid's first level, in pixels of the image."""
+def pyramid_strides(net: Backbone) -> list[int]:
+    """Strides of the pyramid's levels from which boxes are cut, in pixels of the image."""
     strides = stage_strides(net)
-    return int(strides[1] / _scales(strides).get(1, 1.0))
+    scales = _scales(strides)
+    return [int(strides[stage] / scales.get(stage, 1.0)) for stage in STAGES]
 
 
 def _scales(strides: dict[int, int]) -> dict[int, float]:
