@@ -1,6 +1,6 @@
 """Cuts the maps of proposals from the pyramid: RoIAlign, on a CPU as one weighted sum of the pyramid's cells.
 
-torchvision's RoIAlign computes on a CPU with one thread and goes through the image channel by channel: it was a quarter
+torchvision's RoIAlign computes on a CPU with one thread and goes through the image channel by channel: it was a fifth
 of a training step. Every value of a cut is a weighted sum of cells, the same for all channels, and torch has a fast
 and parallel kernel for that: `embedding_bag`, with the cells as its table.
 """
