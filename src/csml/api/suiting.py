@@ -17,7 +17,8 @@ import torch
 from csml.config import HardwareConfig
 from csml.distributed.device import accelerator_of, computes_bf16, keep_freed_memory
 from csml.distributed.launch import join_world
-from csml.distributed.measured import cpu_seconds, fastest_times, is_allowed, one_thread, remembered
+from csml.distributed.measured import cpu_seconds, fastest_times, is_allowed, remembered
+from csml.distributed.threads import one_thread
 from csml.distributed.world import ALONE, World
 from csml.files import cache_key
 from csml.models.backbones import Backbone, build_backbone, has_depthwise

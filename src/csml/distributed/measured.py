@@ -7,13 +7,14 @@ a choice in words, so that a later run on the same machine chooses the same.
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from csml.distributed.threads import one_thread
 from csml.errors import CsmlError
 from csml.files import cache_dir, cache_key, read_object, write_json
 
@@ -50,17 +51,6 @@ def machine() -> tuple[object, ...]:
     return (_cpu_model(), torch.__version__, torch.backends.cpu.get_cpu_capability(), *limits)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """With one thread and by CPU time, whatever else keeps the cores busy changes a measurement little."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def cpu_seconds(work: Callable[[], object]) -> float:
     start = time.process_time()
     work()
@@ -70,7 +60,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 def fastest_times(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """The least CPU seconds of each side on one thread, taken in turns after one round that only prepares."""
     best = dict.fromkeys(sides, float("inf"))
-    with one_thread():
+    with one_thread():  # by CPU time on one thread, other programs change a measurement little
         for round in range(rounds + 1):
             for name, work in sides.items():
                 seconds = cpu_seconds(work)

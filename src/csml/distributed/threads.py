@@ -7,6 +7,8 @@ them, all wait, and a run of two threads falls to a fifth of its speed; with one
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +26,17 @@ _FREE = 0.75
 """A core that idles so much of the time is free."""
 _LONGEST_PAUSE = 64.0
 """Seconds after which more threads are tried again at the latest, however often that was a mistake."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread: small operations gain nothing from more, and wait long beside other programs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class Reading(NamedTuple):

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csml.distributed.threads import one_thread
+
 _ITERATIONS = 300
 """Most iterations of a fit; it takes some tens."""
 
@@ -59,5 +61,6 @@ def _minimise(features: Tensor, labels: Tensor, start: Tensor, penalties: Tensor
         value.backward()
         return value
 
-    optimizer.step(loss)
+    with one_thread():
+        optimizer.step(loss)
     return solution.detach()

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csml.distributed.threads import one_thread
 from csml.evaluation.few_labels import Tried, splits
 from csml.evaluation.logistic import Linear, fit_logistic
 from csml.progress import watched
@@ -84,8 +85,9 @@ def spread_labels(
     start = torch.zeros(count, classes, dtype=torch.float64)
     start[rows, labels] = 1 / torch.bincount(labels, minlength=classes).double()[labels]
     spread = start
-    for _ in range(_ROUNDS):
-        spread = _SHARE * torch.sparse.mm(links, spread) + (1 - _SHARE) * start
+    with one_thread():
+        for _ in range(_ROUNDS):
+            spread = _SHARE * torch.sparse.mm(links, spread) + (1 - _SHARE) * start
     spread = spread.masked_fill(gone[:, None], 0.0)
     mass = spread.sum(1, keepdim=True)  # (N, 1)
     shares = torch.where(mass > 0, spread / mass.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
