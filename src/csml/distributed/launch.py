@@ -9,7 +9,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import DistNetworkError, DistStoreError, TCPStore
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed import DistNetworkError, DistStoreError
 
 from csml.config import HardwareConfig
 from csml.distributed.world import World

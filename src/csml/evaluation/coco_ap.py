@@ -34,13 +34,13 @@ def coco_scores(
     numbers = _Numbers(scenes)
     truth["images"], truth["categories"] = numbers.images(truth["images"]), numbers.categories(scenes.classes)
     truth["annotations"], results = numbers.rows(truth["annotations"]), numbers.rows(results)
-    image_ids = [numbers.image[id] for id in image_ids]
-    scores = {"box": _score(truth, results, "bbox", scenes, image_ids)}
+    seen = [numbers.image[id] for id in image_ids]
+    scores = {"box": _score(truth, results, "bbox", scenes, seen)}
     if masks:
         # Without boxes, pycocotools takes a detection's area from its mask, as it does for the ground truth.
         only_masks = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
         with_mask = {**truth, "annotations": [row for row in truth["annotations"] if "segmentation" in row]}
-        scores["mask"] = _score(with_mask, only_masks, "segm", scenes, image_ids)
+        scores["mask"] = _score(with_mask, only_masks, "segm", scenes, seen)
     return scores
 
 
