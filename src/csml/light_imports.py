@@ -1,0 +1,48 @@
+"""Import lightning_fabric and torchvision without torch's compiler, whose import takes as long as torch's own.
+
+lightning_fabric imports it only to recognise networks that `torch.compile` has wrapped, torchvision to ask whether a
+device has it. As long as the compiler is not loaded no network is wrapped; whoever asks later is answered by it.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import Any
+
+_COMPILER, _UTILITIES = "torch._dynamo", "torch._dynamo.utils"
+
+
+class _Deferred(type):
+    """The class of compiled networks, for whoever only asks whether something is one."""
+
+    def __instancecheck__(cls, one: object) -> bool:
+        compiled = getattr(sys.modules.get(_COMPILER), "OptimizedModule", cls)
+        return compiled is not cls and isinstance(one, compiled)
+
+
+class OptimizedModule(metaclass=_Deferred):
+    """Stands for the class of that name in torch._dynamo."""
+
+
+def is_compile_supported(device_type: str) -> Any:
+    """As in torch._dynamo.utils, which is imported now."""
+    return importlib.import_module(_UTILITIES).is_compile_supported(device_type)
+
+
+def import_light(package: str) -> None:
+    """Import the package, without the compiler if nobody has imported that or the package before."""
+    importlib.import_module("torch")
+    if _COMPILER in sys.modules or package in sys.modules:
+        return
+    compiler, utilities = ModuleType(_COMPILER), ModuleType(_UTILITIES)
+    vars(compiler).update(OptimizedModule=OptimizedModule, utils=utilities, __path__=[])
+    vars(utilities).update(is_compile_supported=is_compile_supported)
+    sys.modules |= {_COMPILER: compiler, _UTILITIES: utilities}
+    try:
+        importlib.import_module(package)
+    except (ImportError, AttributeError):  # another version wants more of the compiler: it will be imported as usual
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]
+    finally:
+        for name in (_UTILITIES, _COMPILER):
+            del sys.modules[name]

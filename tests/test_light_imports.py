@@ -1,0 +1,39 @@
+"""The workbench starts without torch's compiler, and who needs the compiler later gets the real one."""
+
+import subprocess
+import sys
+
+_WITHOUT = """
+import sys
+import csml.explorer.explore, csml.explorer.opening, csml.explorer.server
+print(*sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
+"""
+_LATER = """
+import csml.api.judging
+import sys
+import lightning_fabric.wrappers, torch, torchvision
+plain = torch.nn.Linear(2, 3)
+compiled = torch.compile(plain)
+assert type(compiled).__module__.startswith("torch._dynamo"), type(compiled)
+assert isinstance(compiled, lightning_fabric.wrappers.OptimizedModule)
+assert not isinstance(plain, lightning_fabric.wrappers.OptimizedModule)
+assert lightning_fabric.wrappers._unwrap_compiled(compiled)[0] is plain
+import torch._dynamo.utils
+for device in ("cpu", "cuda"):
+    expected = torch._dynamo.utils.is_compile_supported(device)
+    assert sys.modules["torchvision.ops.roi_align"].is_compile_supported(device) == expected
+"""
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_compiler_is_not_imported() -> None:
+    assert python(_WITHOUT).split() == []
+
+
+def test_the_compiler_works_when_it_is_imported_later() -> None:
+    python(_LATER)
