@@ -126,15 +126,12 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         for warning in (*data.warnings, *disagreements(config, data.train.annotations)):
             log.warning(warning)
         data.repairs.log()
-        if before := trained_further_from(str(config.weights)):
-            measured = "which made no detector better so far (docs/objects.md)"
+        if first := trained_further_from(str(config.weights)):
             log.info(
-                "%s is %s after unlabelled training, %s; compare: csml detect %s",
-                config.weights,
-                before,
-                measured,
-                before,
-            )
+                "%s is %s after unlabelled training, which made no detector better so far (docs/objects.md); "
+                "compare: csml detect %s",
+                config.weights, first, first,
+            )  # fmt: skip
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
         before = as_before(config.hardware, read_facts(session.run.root) if session.resumed else {})
