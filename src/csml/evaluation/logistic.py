@@ -15,6 +15,7 @@ Linear = tuple[Tensor, Tensor]
 """Weight `(classes, C)` and bias `(classes,)`: features `(N, C)` → scores `(N, classes)`."""
 
 
+@one_thread()
 def fit_logistic(
     features: Tensor, labels: Tensor, classes: int, penalties: Sequence[float], tolerance: float = 1e-4
 ) -> list[Linear]:
@@ -61,6 +62,5 @@ def _minimise(features: Tensor, labels: Tensor, start: Tensor, penalties: Tensor
         value.backward()
         return value
 
-    with one_thread():
-        optimizer.step(loss)
+    optimizer.step(loss)
     return solution.detach()

@@ -53,7 +53,8 @@ def link_neighbors(labeled: Tensor, others: Tensor) -> NeighborGraph:
     ends = torch.stack([torch.arange(len(features)).repeat_interleave(k), found.flatten()])  # (2, N·k)
     strengths = ((similarities.flatten().double() - 1) / _TEMPERATURE).exp()
     mean = features.mean(0)
-    _, directions = torch.linalg.eigh((features - mean).T @ (features - mean))  # ascending
+    with one_thread():
+        _, directions = torch.linalg.eigh((features - mean).T @ (features - mean))  # ascending
     basis = directions.flip(1)[:, :_DIMENSIONS]
     # A link in both directions counts twice: mutual neighbours are more often alike.
     return NeighborGraph(features, torch.cat([ends, ends.flip(0)], dim=1), strengths.repeat(2), mean, basis)
