@@ -4,9 +4,9 @@ import contextlib
 import importlib.util
 import logging
 import shlex
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from csml.config import AUTO, NAMED, PretrainConfig, flatten, preset_settings
 from csml.data.decode import DecodeError
 from csml.data.images import Images, evenly_spaced
 from csml.distributed.device import accelerator_of, memory_format
-from csml.models.backbones import Backbone, build_backbone
+from csml.distributed.measured import cpu_seconds
+from csml.distributed.threads import one_thread
+from csml.models.backbones import build_backbone
 from csml.program import program
 from csml.release import install_command
 from csml.views.recipe import sides
@@ -109,8 +111,9 @@ def expected_cost(config: PretrainConfig, images: int) -> tuple[float, float]:
 
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         net(batch)
-    with torch.no_grad():
-        forward = min(_seconds(net, batch) for _ in range(_TRIES)) / _PROBED
+    threads = torch.get_num_threads()
+    with torch.no_grad(), one_thread():  # by CPU time, so that a busy machine does not look like a slow one
+        forward = min(cpu_seconds(partial(net, batch)) for _ in range(_TRIES)) / _PROBED / threads
     views, learning = len(sides(config.views)), 1 - config.model.frozen_stages / 4
     queries = (views if config.views.neighbor_queries else 1) + (config.views.mix != "none")
     passes = queries * (1 + 2 * learning) + views + 1  # the last for the search of neighbours and the tests
@@ -119,12 +122,6 @@ def expected_cost(config: PretrainConfig, images: int) -> tuple[float, float]:
     weights = sum(p.numel() * p.element_size() for p in net.parameters())
     memory = saved / _PROBED * config.batch_size * queries * learning + 6 * weights + 1e9
     return forward * images * (passes * config.epochs + once), memory
-
-
-def _seconds(net: Backbone, batch: torch.Tensor) -> float:
-    started = time.perf_counter()
-    net(batch)
-    return time.perf_counter() - started
 
 
 def _typical_side(images: Images) -> int:

@@ -1,6 +1,7 @@
 """`csml.select`: which images to label next, as a file to fill in."""
 
 import logging
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from csml.distributed.world import World
 from csml.errors import CsmlError
 from csml.evaluation.selection import select_next
 from csml.evaluation.stored_features import stored_features
+from csml.program import program
 from csml.runs.of_weights import directory_of
 from csml.weights import load_backbone, load_classifier
 
@@ -81,6 +83,8 @@ def select(
     result = ToLabel(names, chosen.scores.tolist(), list(chosen.reasons), known)
     if output is not None:
         _write(output, result)
+        again = shlex.join([program(), "finetune", root, "--labels", str(output)])
+        log.info("%d images to label are in %s; fill in the column label, then: %s", len(result), output, again)
     return result
 
 
@@ -146,4 +150,3 @@ def _write(path: Path, result: ToLabel) -> None:
         write_csv(path, [("path", "label", "reason"), *labeled, *to_label])
     except OSError as error:
         raise CsmlError(f"output: cannot write {path} ({error.strerror})") from error
-    log.info("%d images to label are in %s; fill in the column label and give it as --labels", len(result), path)

@@ -114,10 +114,13 @@ def _tell_the_others(error: Exception) -> str | None:
 def _stopped(stop: KeyboardInterrupt, words: list[str]) -> int:
     """Say how to continue what was saved."""
     from csml.cli.show import continue_command
+    from csml.runs.directory import RunDirectory
     from csml.runs.interruption import Interrupted
 
     if not isinstance(stop, Interrupted):
         print("csml: stopped", file=sys.stderr)
         return 130
     print(f"csml: stopped in {stop.where}; continue with: {continue_command(stop, words)}", file=sys.stderr)
+    if stop.command == "pretrain" and RunDirectory(stop.run).backbone.exists():
+        print("what it has learnt so far can be used as it is, as a finished run can", file=sys.stderr)
     return stop.exit_code

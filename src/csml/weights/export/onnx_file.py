@@ -36,13 +36,17 @@ def to_onnx(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], path
     program.model.metadata_props.update({key: json.dumps(value) for key, value in known.items()})
     with atomic_write(path) as temporary:
         program.save(str(temporary), external_data=False)
+    side = round(size / facts.get("eval_crop", 0.875))
     names = "" if classes is None else 'classes = json.loads(net.get_modelmeta().custom_metadata_map["classes"])\n'
     return (
         f"import {'json, ' if names else ''}onnxruntime\n"
         f"net = onnxruntime.InferenceSession({str(path)!r})\n"
         f"{names}"
-        f"# images: (B, {len(mean)}, {size}, {size}) float32 in [0, 1], minus {_shown(mean)}, over {_shown(std)}\n"
+        f"# resize the shorter side of a photo to {side} pixels (bilinear), cut out the middle {size} × {size}\n"
+        f"# images: (B, {len(mean)}, {size}, {size}) float32{' RGB' if len(mean) == 3 else ''} in [0, 1], "
+        f"minus {_shown(mean)}, over {_shown(std)}\n"
         f'{output} = net.run(None, {{"images": images}})[0]  # {shape}'
+        f"{'' if classes is None else '; softmax makes probabilities of them'}"
     )
 
 
