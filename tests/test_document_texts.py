@@ -31,6 +31,18 @@ def test_readme_and_model_card_have_the_figures_of_the_evidence() -> None:
             assert f"{np.mean(moco):.1f}" in line
 
 
+def test_readme_has_the_figures_of_labels_that_spread() -> None:
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if "labels that spread" in line)
+    for folder in ("21-few-labels-plants", "22-few-labels-flowers"):
+        runs = json.loads((ROOT / "docs" / "evidence" / folder / "results.json").read_text())["runs"]
+        for measure in ("1 a class", "5 a class"):
+            alone, spread = (
+                np.mean([100 * run[measure] for run in runs if run["variation"] == f"CsMl: labels {how}"])
+                for how in ("alone", "spread")
+            )
+            assert f"{alone:.1f} → {spread:.1f} %" in line.replace("*", "")
+
+
 def shown_commands() -> Iterator[tuple[str, list[str]]]:
     """Every csml command in a block of any page, those too that are not run because they take long."""
     for page in PAGES:

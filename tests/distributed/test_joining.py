@@ -82,6 +82,11 @@ def join_and_wait(folder: str) -> None:
     time.sleep(300)
 
 
+def start_workers(paths: str, folder: str) -> None:
+    os.environ["PYTHONPATH"] = paths
+    in_processes(join_and_wait, HardwareConfig(devices=2), folder)
+
+
 @pytest.fixture
 def workers_find_this(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are fresh Pythons, which import what they call."""
@@ -101,7 +106,8 @@ def test_a_worker_that_dies_before_it_joins_ends_the_others(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("workers_find_this")
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
-    parent = FORKED.Process(target=in_processes, args=(join_and_wait, HardwareConfig(devices=2), str(tmp_path)))
+    # The server that forks was started with the environment of another test.
+    parent = FORKED.Process(target=start_workers, args=(os.environ["PYTHONPATH"], str(tmp_path)))
     parent.start()
     for rank in "01":
         wait_for(tmp_path / rank, lambda: None if parent.is_alive() else "the parent has ended")

@@ -108,7 +108,7 @@ def test_only_a_sigkill_is_taken_for_want_of_memory(number: signal.Signals, said
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     process.send_signal(number)
     process.wait()
-    assert said in processes._died(0, [process])
+    assert said in processes._died(0, [process.returncode])
 
 
 def test_a_killed_data_worker_is_told_and_the_run_goes_on_when_resumed(tmp_path: Path) -> None:

@@ -71,15 +71,18 @@ def report_config(runs: Any = None, *, config: PathLike | None = None, **setting
 
 def _require_places(path: Path, figures: str | None) -> None:
     """Raise a CsmlError if the page or its figures could not be written: before the work, which takes a while."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if figures is not None:
-            Path(figures).expanduser().mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        key = "output" if error.filename == str(path.parent) else "figures"
-        raise CsmlError(f"{key}: cannot make {error.filename} ({disk_problem(error)})") from error
+    _make_folder("output:", path.parent)
+    if figures is not None:
+        _make_folder("figures:", Path(figures).expanduser())
     if path.is_dir():
         raise CsmlError(f"output: {path} is a folder; give the name of a file")
+
+
+def _make_folder(key: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CsmlError(f"{key} cannot make {folder} ({disk_problem(error)})") from error
 
 
 def _beside(names: list[str]) -> Path:
