@@ -7,7 +7,7 @@ from torchvision.models.resnet import ResNet
 
 from csml.config import BACKBONES
 from csml.models import Encoder, FeatureNet, build_backbone, stage_maps
-from csml.models.backbones import feature_channels, image_channels, normalization, stage_channels
+from csml.models.backbones import feature_channels, image_channels, normalization, stage_channels, weights_key
 
 LARGE = {"resnet101", "resnet152", "resnext101_32x8d", "resnext101_64x4d", "wide_resnet101_2", "wide_resnet50_2"}
 
@@ -93,3 +93,13 @@ def test_networks_take_images_of_any_number_of_channels(name: str, channels: int
     assert image_channels(net) == channels
     assert normalization(net) == ((0.5,) * channels, (0.25,) * channels)
     assert FeatureNet(net)(torch.zeros(2, channels, 64, 64))[4].shape == (2, feature_channels(net)[4])
+
+
+def test_the_key_of_weights_changes_with_the_weights_alone() -> None:
+    """Features are kept under it: neither the layout in memory nor the number of threads may change it."""
+    net = build_backbone("tiny", True)
+    key = weights_key(net)
+    assert weights_key(net.to(memory_format=torch.channels_last)) == key
+    with torch.no_grad():
+        next(iter(net.parameters())).mul_(1.0001)
+    assert weights_key(net) != key

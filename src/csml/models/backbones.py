@@ -4,6 +4,7 @@ This file is all that the rest of csml knows about a network: its stage maps, it
 """
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -130,9 +131,12 @@ def has_depthwise(net: Backbone) -> bool:
     return any(isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1 for module in modules)
 
 
-def weights_key(net: Backbone) -> list[float]:
-    """One sum per tensor: a key that changes when the weights do."""
-    return [float(value.double().sum()) for value in net.state_dict().values()]
+def weights_key(net: Backbone) -> str:
+    """A key that changes when the weights do, and with nothing else: a sum would depend on layout and threads."""
+    digest = hashlib.blake2b(digest_size=16)
+    for value in net.state_dict().values():
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 class FeatureNet(nn.Module):
