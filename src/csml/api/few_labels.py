@@ -3,6 +3,7 @@
 import logging
 import shutil
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,9 @@ class _Labels:
     def classes(self) -> int:
         return len(self.images.classes)
 
+    @cached_property
     def graph(self) -> NeighborGraph:
+        """All of them with their neighbours, for cross-validation and for the classifier."""
         assert self.others is not None
         return link_neighbors(self.features, self.others)
 
@@ -160,7 +163,7 @@ def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) ->
         if how == "logistic":
             one = logistic
         elif how == "spread":
-            one = try_spread(known.graph(), known.labels, known.classes, folds)
+            one = try_spread(known.graph, known.labels, known.classes, folds)
         elif how in _FROZEN:
             one = try_frozen(how, known.features, known.labels, known.classes, folds)
         else:
@@ -202,7 +205,7 @@ def _tune(config: FinetuneConfig, known: _Labels, how: str, penalty: float, fold
 def _learn(session: Session, config: FinetuneConfig, known: _Labels, how: str, penalty: float) -> Classifier:
     """The classifier from all labels, not yet calibrated."""
     if how == "spread":
-        linear = fit_spread(known.graph(), torch.arange(len(known.labels)), known.labels, known.classes)
+        linear = fit_spread(known.graph, torch.arange(len(known.labels)), known.labels, known.classes)
         return with_linear(load_backbone(str(config.weights), config.images.channels), linear).eval()
     if how in _FROZEN:
         (linear,) = fit_frozen(how, known.features, known.labels, known.classes, (penalty,))

@@ -113,12 +113,8 @@ def _answer(call: Path, codes: list[int | None]) -> Any:
         codes: exit code of each worker; None if it was ended from here.
     """
     answers = [read_answer(call, rank) for rank in range(len(codes))]
-    for kind in (
-        "error",
-        "interrupted",
-        "stopped",
-        "lost",
-    ):  # a process that lost another one is a consequence, not the cause
+    # A process that lost another one is a consequence, not the cause.
+    for kind in ("error", "interrupted", "stopped", "lost"):
         for answer in answers:
             if answer is not None and answer[0] == kind:
                 if kind == "interrupted":
