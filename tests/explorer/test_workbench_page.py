@@ -225,3 +225,16 @@ def cielab(light: np.ndarray) -> np.ndarray:
     xyz = light @ to_xyz.T / np.array([0.9505, 1.0, 1.089])
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1)
+
+
+def test_buttons_act_on_the_image_that_is_seen_before_its_words_are_there(visit: Visit) -> None:
+    page = visit.page
+    settled(page)
+    page.wait_for_selector("#more-like")
+    slow_down(page, "describe", 600)
+    other = page.evaluate("() => [...Array(60).keys()].find(id => !csmlPage.model.about.has(id))")
+    page.mouse.click(*place(page, other))
+    until(page, "id => csmlPage.model.focus === id", other)
+    page.click("#less-like")
+    page.wait_for_selector("text=0 like, 1 unlike")
+    assert page.get_attribute(".chip img", "src").split("?")[0].endswith(f"/{other}"), "another image than the one seen"

@@ -27,7 +27,8 @@ async function draw() {
     if (text !== undefined) words.append(line(`${column.title} ${text}`));
   });
   if (tags.length) words.append(line(`tags ${tags.join(", ")}`));
-  words.append(line(button("Neighbours", () => neighbors(id), "show-neighbors"), button("+ like this", () => addExample(id, "positive"), "more-like"), button("− unlike this", () => addExample(id, "negative"), "less-like"), button("Enlarge", enlarge, "enlarge")));
+  // By the focus of the click: these buttons stay while another image is in focus and its words are not there yet.
+  words.append(line(button("Neighbours", () => neighbors(model.focus), "show-neighbors"), button("+ like this", () => addExample(model.focus, "positive"), "more-like"), button("− unlike this", () => addExample(model.focus, "negative"), "less-like"), button("Enlarge", enlarge, "enlarge")));
   element.lastChild.replaceWith(words);
 }
 
