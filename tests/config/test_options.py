@@ -159,7 +159,9 @@ def test_help_comes_from_the_docstrings_bounds_and_defaults(capsys: pytest.Captu
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("usage: csml pretrain")
     assert "Halve it if the loss diverges. (above 0; default: 0.03)" in text
-    assert "--images.size N Side of the square crops that the network sees, in pixels. (at least 8 pixels;" in text
+    assert (
+        "--images.size N Side of the square crops that the network learns from, in pixels. (at least 8 pixels" in text
+    )
     assert "--views.mix {cutmix,mixup,none}" in text
     assert "imagenet-800ep-csml-simsiam" in text
 

@@ -183,7 +183,7 @@ def test_crops_are_augmented_normalised_and_seen_by_a_network(tmp_path: Path, ch
     for i in range(4):
         save(tmp_path / f"{i}.tif", values(channels, np.uint16))
     images = pickle.loads(pickle.dumps(opened(tmp_path, channels)))
-    (batch,) = center_batches(images, 16, 1.0, [np.arange(4)], workers=0)
+    (batch,) = center_batches(images, ImagesConfig(size=16, eval_crop=1.0), [np.arange(4)], workers=0)
     assert batch.crops.shape == (4, channels, 16, 16) and batch.good.all()
     assert images.read(0).mode == "RGB"
     config = AugmentationConfig(jitter=1, gray=1, hue=0.5)

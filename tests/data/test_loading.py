@@ -176,7 +176,7 @@ def test_unreadable_anchors_leave_the_batch_and_unreadable_neighbors_are_replace
 
 def test_centre_crops_come_in_the_order_of_the_ids(tmp_path: Path) -> None:
     images = grey_folder(tmp_path, 7, broken=(3,))
-    batches = list(center_batches(images, 8, 1.0, consecutive(images, 4), workers=0))
+    batches = list(center_batches(images, ImagesConfig(size=8, eval_crop=1.0), consecutive(images, 4), workers=0))
     assert torch.cat([batch.ids for batch in batches]).tolist() == list(range(7))
     assert torch.cat([batch.good for batch in batches]).tolist() == [True] * 3 + [False] + [True] * 3
     assert torch.cat([batch.crops for batch in batches]).amax(dim=(1, 2, 3)).tolist() == [0, 1, 2, 0, 4, 5, 6]

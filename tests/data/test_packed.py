@@ -46,22 +46,21 @@ def test_a_pack_has_the_same_images_under_the_same_ids(folder: Path, pack: Path)
         assert [ours.name(id) for id in range(len(ours))] == [theirs.name(id) for id in range(len(theirs))]
         assert np.array_equal(ours.labels, theirs.labels) and ours.classes == theirs.classes
         assert ours.fingerprint() == theirs.fingerprint()
-        for a, b in zip(
-            *(center_batches(images, 24, 0.9, consecutive(images, 16), workers=0) for images in (ours, theirs)),
-            strict=True,
-        ):
+        crops = ImagesConfig(size=24, eval_crop=0.9)
+        batches = (center_batches(images, crops, consecutive(images, 16), workers=0) for images in (ours, theirs))
+        for a, b in zip(*batches, strict=True):
             assert torch.equal(a.crops, b.crops) and torch.equal(a.good, b.good)
     assert not open_data(str(pack), ImagesConfig(labels="none")).train.classes
 
 
 def test_workers_map_the_shards_instead_of_getting_them(pack: Path) -> None:
     images = open_data(str(pack), ImagesConfig()).train
-    list(center_batches(images, 16, 1.0, consecutive(images, 16), workers=0))
+    list(center_batches(images, ImagesConfig(size=16, eval_crop=1.0), consecutive(images, 16), workers=0))
     sent = pickle.dumps(images)
     assert len(sent) < 5000
     again = pickle.loads(sent)
     assert np.array_equal(np.asarray(again.read(40)), np.asarray(images.read(40)))
-    batches = list(center_batches(images, 16, 1.0, consecutive(images, 16), workers=2))
+    batches = list(center_batches(images, ImagesConfig(size=16, eval_crop=1.0), consecutive(images, 16), workers=2))
     assert sum(len(batch.ids) for batch in batches) == 61
 
 
@@ -161,5 +160,5 @@ def test_a_picture_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None
     Image.new("1", (20_000, 20_000)).save(tmp_path / "photos/bomb.png")
     assert csml("pack", str(tmp_path / "photos"), "--output", str(tmp_path / "pack")).returncode == 0
     images = open_data(str(tmp_path / "pack"), ImagesConfig()).train
-    (batch,) = center_batches(images, 16, 1.0, consecutive(images, 16), workers=0)
+    (batch,) = center_batches(images, ImagesConfig(size=16, eval_crop=1.0), consecutive(images, 16), workers=0)
     assert [images.name(id) for id in batch.ids[~batch.good].tolist()] == ["bomb.png"]

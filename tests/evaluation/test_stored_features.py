@@ -1,6 +1,7 @@
 """Features that are kept: what the cache has is what the network would say, and nothing else."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from csml.data.failures import Failures
 from csml.data.folders import folder_images
 from csml.data.images import FolderImages, Subset
 from csml.data.loading import fabric_for
+from csml.evaluation import features as features_module
 from csml.evaluation import stored_features as module
-from csml.evaluation.features import Features, extract_features
+from csml.evaluation.features import Features, extract_features, pieces
 from csml.evaluation.stored_features import features_folder, stored_batches, stored_features
 from csml.models.backbones import build_backbone
 
@@ -85,7 +87,30 @@ def test_other_weights_sizes_and_crops_are_other_features(
     features(build_backbone("nano"), photos)
     features(net, photos, ImagesConfig(size=40, workers=0))
     features(net, photos, ImagesConfig(size=32, eval_crop=1.0, workers=0))
-    assert seen == [20] * 4
+    features(net, photos, ImagesConfig(size=32, eval_size=48, workers=0))
+    assert seen == [20] * 5
+
+
+def test_features_are_those_of_the_size_for_use(net: nn.Module, photos: FolderImages, seen: list[int]) -> None:
+    """Not of the size of the crops that are learnt from; a smaller one than that counts as none."""
+    large, small = ImagesConfig(size=48, workers=0), ImagesConfig(size=32, workers=0)
+    expected = features(net, photos, large).by_stage[4]
+    assert torch.equal(features(net, photos, replace(small, eval_size=48)).by_stage[4], expected)
+    assert torch.equal(features(net, photos, replace(large, eval_size=16)).by_stage[4], expected)
+    assert seen == [20]
+
+
+def test_large_images_go_through_in_smaller_batches(net: nn.Module, photos: FolderImages) -> None:
+    crops = torch.rand(8, 3, 2048, 2048)
+    assert [len(piece) for piece in pieces(crops, torch.device("cpu"))] == [1] * 8
+    assert [len(piece) for piece in pieces(crops[..., :1024, :1024], torch.device("cpu"))] == [4, 4]
+    assert [len(piece) for piece in pieces(crops, torch.device("cuda"))] == [8]
+    fabric = fabric_for(photos, 0, HardwareConfig(threads=1, precision="32-true"))
+    whole = extract_features(net, photos, CONFIG, fabric)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features_module, "_PIXELS", 3 * 32**2)
+        cut = extract_features(net, photos, CONFIG, fabric)
+    assert torch.allclose(cut.by_stage[4], whole.by_stage[4], atol=1e-5)
 
 
 def test_a_changed_file_is_looked_at_again(net: nn.Module, photos: FolderImages, seen: list[int]) -> None:

@@ -24,7 +24,9 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     torch.manual_seed(0)
     net = build_backbone(request.param)
     net(torch.randn(8, 3, 64, 64))
-    save_backbone(tmp_path / "backbone.safetensors", net, BackboneConfig(request.param), ImagesConfig(size=64))
+    save_backbone(
+        tmp_path / "backbone.safetensors", net, BackboneConfig(request.param), ImagesConfig(size=32, eval_size=64)
+    )
     return tmp_path, request.param
 
 

@@ -36,7 +36,7 @@ def test_a_saved_network_comes_back_with_what_its_images_are(name: str, tmp_path
     with safe_open(path, framework="pt") as file:
         facts = json.loads(file.metadata()["csml"])
     by = normalization(net)
-    known = {"backbone": name, "small_images": False, "size": 96, "eval_crop": 1.0, "channels": 3}
+    known = {"backbone": name, "small_images": False, "size": 96, "eval_size": 96, "eval_crop": 1.0, "channels": 3}
     assert facts == {**known, "mean": list(by.mean), "std": list(by.std)}
 
 

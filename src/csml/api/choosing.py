@@ -22,6 +22,7 @@ from csml.distributed.threads import one_thread
 from csml.models.backbones import build_backbone
 from csml.program import program
 from csml.release import install_command
+from csml.training.keeping import compared_images
 from csml.views.recipe import sides
 from csml.weights.named import PACKAGES
 
@@ -34,6 +35,8 @@ _LOOKED_AT = 32
 """Images whose size is looked at."""
 _SMALLEST_SIDE = 64
 """Networks that were trained on ImageNet see little in smaller images; those are enlarged."""
+_ENLARGED = 2
+"""How many times larger than they are images are used at most; such networks see more in enlarged ones."""
 _PROBED = 8
 _TRIES = 3
 """Measurements of a forward pass; the shortest counts, since other processes only make it longer."""
@@ -79,8 +82,8 @@ def choose(train: Images) -> Choice:
         chosen["epochs"] = int(np.clip(round(_VISITS / count), _FEWEST_EPOCHS, _MOST_EPOCHS))
         seen = max(_SMALLEST_SIDE, 16 * -(-side // 16))
         chosen["images.size"] = min(usual["images.size"], seen)
-        if "neighbors.size" in usual:
-            chosen["neighbors.size"] = min(usual["neighbors.size"], seen)
+        if "images.eval_size" in usual:
+            chosen["images.eval_size"] = min(usual["images.eval_size"], _ENLARGED * seen)
     chosen["batch_size"] = min(usual["batch_size"], max(2, count // 2))
     return Choice(preset, {key: value for key, value in chosen.items() if usual.get(key) != value}, why)
 
@@ -116,12 +119,13 @@ def expected_cost(config: PretrainConfig, images: int) -> tuple[float, float]:
         forward = min(cpu_seconds(partial(net, batch)) for _ in range(_TRIES)) / _PROBED / threads
     views, learning = len(sides(config.views)), 1 - config.model.frozen_stages / 4
     queries = (views if config.views.neighbor_queries else 1) + (config.views.mix != "none")
-    passes = queries * (1 + 2 * learning) + views + 1  # the last for the search of neighbours and the tests
-    enlarged = max(1.0, (config.neighbors.size or 0) / config.images.size) ** 2
-    once = enlarged if config.neighbors.features == "start" and config.views.cross_sample else 0.0
+    learnt = images * config.epochs * (queries * (1 + 2 * learning) + views)
+    whole = max(config.images.center_size, config.neighbors.size or 0)
+    searches = 0 if not config.views.cross_sample else 1 if config.neighbors.features == "start" else config.epochs
+    used = images * searches + (0 if config.model.weights is None else compared_images(images, config.epochs))
     weights = sum(p.numel() * p.element_size() for p in net.parameters())
     memory = saved / _PROBED * config.batch_size * queries * learning + 6 * weights + 1e9
-    return forward * images * (passes * config.epochs + once), memory
+    return forward * (learnt + used * (whole / config.images.size) ** 2), memory
 
 
 def _typical_side(images: Images) -> int:

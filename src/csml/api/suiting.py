@@ -146,7 +146,7 @@ def hardware_of(config: Any, network: Backbone | None) -> HardwareConfig:
     """The same for a verb that uses a network, or else the one its settings name, if they do."""
     hardware, images, model = config.hardware, config.images, getattr(config, "model", None)
     if network is not None:
-        return suited(hardware, network, images.size, join_world(hardware))[0]
+        return suited(hardware, network, images.center_size, join_world(hardware))[0]
     if model is None:
         return hardware
     return suited(hardware, model.backbone, images.size, join_world(hardware), **_build(model, images))[0]

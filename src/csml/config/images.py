@@ -17,7 +17,11 @@ class ImagesConfig(Settings):
     """How images are found and read."""
 
     size: int = common(bounded(224, low=8, limit=MAX_SIDE, unit="pixels"))
-    """Side of the square crops that the network sees, in pixels."""
+    """Side of the square crops that the network learns from, in pixels."""
+    eval_size: int | None = common(bounded(None, low=8, limit=MAX_SIDE, unit="pixels"))
+    """Side of the images whose features are used: to judge, search, label, predict and export. At least and by default
+    `size`. Larger costs more for each image, and is mostly better: a random crop shows things larger than the whole
+    image does, so features of the whole image at twice the side suit what was learnt."""
     eval_crop: float = bounded(0.875, above=0, high=1)
     """Share of the shorter side that the centre crop keeps in evaluation. 0.875 crops 224 from 256; use 1 for tiny
     images."""
@@ -53,6 +57,11 @@ class ImagesConfig(Settings):
     workers: int | None = common(bounded(None, low=0, limit=1024))
     """Processes that decode images. By default none for data in memory and for decoded images (`cache`), one if the CPU
     trains, otherwise one per spare core. More workers than spare cores make training slower."""
+
+    @property
+    def center_size(self) -> int:
+        """Side of the centre crops whose features are used."""
+        return max(self.size, self.eval_size or 0)
 
 
 @dataclass(frozen=True)

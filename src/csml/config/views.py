@@ -77,8 +77,8 @@ class NeighborsConfig(Settings):
     of the last epoch, at no cost, but computed from random crops and up to one epoch old. start: those of the weights
     that the run starts from; they are searched once, before the first epoch that uses neighbours."""
     size: int | None = bounded(None, low=8, limit=MAX_SIDE, unit="pixels")
-    """Side of the images whose features are searched, at least and by default images.size. Larger images have better
-    neighbours, and with features `start` they are computed only once."""
+    """Side of the images whose features are searched, at least and by default images.eval_size. Larger images have
+    better neighbours, and with features `start` they are computed only once."""
     whiten: float = share(0.0)
     """How far the variance of the features is equalised over their directions before the search, from 0 (not at all) to
     1 (all directions count the same). 0.25 keeps a few strong directions, such as the background, from deciding alone

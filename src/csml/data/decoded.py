@@ -28,7 +28,8 @@ _HEADER = struct.Struct("<4sIIIIII")
 """mark, height and width of the image, height, width and channels stored, checksum of the pixels"""
 _MARK = b"csm1"
 _DETAIL, _ROUND = 2.25, 32
-"""The shorter side is so many times `images.size`, rounded up: a crop of a fifth of the area is not enlarged."""
+"""The shorter side is so many times `images.size`, rounded up: a crop of a fifth of the area is not enlarged. It is
+never less than the centre crops of `images.eval_size` need."""
 _LONGEST = 3
 """Images that are more times longer than wide are read from their files."""
 _ENLARGED = 1.05
@@ -197,5 +198,6 @@ def _resized(band: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _store(config: ImagesConfig) -> DecodedStore:
-    side = -(-int(_DETAIL * config.size) // _ROUND) * _ROUND
+    needed = max(_DETAIL * config.size, config.center_size / config.eval_crop)
+    side = -(-int(needed) // _ROUND) * _ROUND
     return DecodedStore(side, reading_of(config), int(config.cache_gb * _GB))

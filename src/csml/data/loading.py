@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from csml.config import HardwareConfig
+from csml.config import HardwareConfig, ImagesConfig
 from csml.data.concat import ConcatImages
 from csml.data.images import ArrayImages, BoxMaker, FolderImages, Images, source_ids, source_of
 from csml.data.sampling import BatchPlan
@@ -64,10 +64,10 @@ def consecutive(images: Images, batch_size: int) -> list[np.ndarray]:
 
 
 def center_batches(
-    images: Images, size: int, share: float, batches: Sequence[np.ndarray], workers: int, pin: bool = False
+    images: Images, config: ImagesConfig, batches: Sequence[np.ndarray], workers: int, pin: bool = False
 ) -> Iterator[CenterBatch]:
-    """Yield centre crops of each batch of ids; `share` is the share of the shorter side that a crop keeps."""
-    return iter(loader(_CenterCutter(images, size, share), batches, workers, pin))
+    """Yield the centre crops `(B, C, S, S)` of each batch of ids."""
+    return iter(loader(_CenterCutter(images, config.center_size, config.eval_crop), batches, workers, pin))
 
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:

@@ -74,7 +74,7 @@ class Baselines:
             judged = judge_knn(backbone, self.train, self.val, own, fabric, TITLES[name], quiet=True)
             return dict(judged["accuracy"])
 
-        settings = ("knn", own.images.size, own.images.eval_crop, own.k, own.stage, own.temperature)
+        settings = ("knn", own.images.center_size, own.images.eval_crop, own.k, own.stage, own.temperature)
         return dict(self.score(name, settings, judge, fabric))
 
     def score(self, name: str, settings: object, judge: Callable[[Backbone], Any], fabric: Fabric) -> Any:
@@ -126,7 +126,7 @@ def _baselines(references: dict[str, Reference], run: RunDirectory | None, train
 
 
 def _for_pixels(config: KnnConfig) -> KnnConfig:
-    return replace(config, stage=STAGES[-1], images=replace(config.images, size=SIDE, eval_crop=1.0))
+    return replace(config, stage=STAGES[-1], images=replace(config.images, size=SIDE, eval_size=None, eval_crop=1.0))
 
 
 def _spread(images: Images) -> Images:

@@ -21,6 +21,8 @@ from csml.progress import watched
 
 _ROWS = 8192
 """Rows that are looked at together."""
+_PIXELS = 2**22
+"""Pixels of a channel in a batch on a CPU, 256 images of 128 × 128."""
 
 
 class Features(NamedTuple):
@@ -135,12 +137,18 @@ def _feature_batches(
     net, by = FeatureNet(backbone, stages), normalization(backbone)
     workers = worker_count(images, config.workers, device.type)
     with in_eval_mode(backbone):
-        for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
+        for batch in center_batches(images, config, batches, workers, pin=device.type == "cuda"):
             with fabric.autocast():
-                pooled = net(prepare(batch.crops, device, by))
+                pooled = [net(prepare(piece, device, by)) for piece in pieces(batch.crops, device)]
             good = batch.good[:, None].to(device, non_blocking=True)
-            by_stage = {stage: (features.float() * good).cpu() for stage, features in pooled.items()}
+            by_stage = {s: (torch.cat([each[s] for each in pooled]).float() * good).cpu() for s in stages}
             yield FeatureBatch(batch.ids, by_stage, batch.good)
+
+
+def pieces(crops: Tensor, device: torch.device) -> tuple[Tensor, ...]:
+    """The crops `(B, C, S, S)` of a batch in pieces that a network sees at once: on a CPU, large images go through in
+    smaller batches, which are as fast and take less memory."""
+    return (crops,) if device.type != "cpu" else crops.split(max(1, _PIXELS // crops.shape[-1] ** 2))
 
 
 def prepare(crops: Tensor, device: torch.device, by: Normalization) -> Tensor:

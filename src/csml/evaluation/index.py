@@ -64,7 +64,7 @@ def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesC
 
 def index_file(folder: Path, backbone: Backbone, images: Images, config: ImagesConfig) -> Path:
     """Where `open_index` keeps the features: the name changes with the weights, the images and their size."""
-    key = cache_key(weights_key(backbone), content_key(images), config.size, config.eval_crop)
+    key = cache_key(weights_key(backbone), content_key(images), config.center_size, config.eval_crop)
     return folder / f"features-{key}.npy"
 
 

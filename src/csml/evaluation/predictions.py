@@ -14,7 +14,7 @@ from csml.data.images import Images
 from csml.data.loading import center_batches, consecutive, worker_count
 from csml.distributed.world import world_of
 from csml.evaluation.accuracy import entropy
-from csml.evaluation.features import prepare
+from csml.evaluation.features import pieces, prepare
 from csml.models.backbones import normalization
 from csml.models.classifier import Classifier
 from csml.runs.trust import Trust
@@ -63,9 +63,10 @@ def _predict(
 ) -> Iterator[Predictions]:
     device, by = fabric.device, normalization(classifier.backbone)
     workers = worker_count(images, config.workers, device.type)
-    for batch in center_batches(images, config.size, config.eval_crop, batches, workers, pin=device.type == "cuda"):
+    for batch in center_batches(images, config, batches, workers, pin=device.type == "cuda"):
         with fabric.autocast():
-            features = classifier.features(prepare(batch.crops, device, by))  # (B, C)
+            seen = [classifier.features(prepare(piece, device, by)) for piece in pieces(batch.crops, device)]
+            features = torch.cat(seen)  # (B, C)
             scores = classifier.scores(features)  # (B, classes)
         shares = scores.double().softmax(dim=1)
         probabilities, labels = shares.max(dim=1)

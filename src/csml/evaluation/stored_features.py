@@ -169,7 +169,7 @@ def _folder(backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fa
     decoded = getattr(first, "decoded", None)
     reading = (images.channels, config.sixteen_bit, decoded and decoded.side)
     precision = fabric.strategy.precision.precision
-    key = cache_key(_FORMAT, weights_key(backbone), config.size, config.eval_crop, reading, precision)
+    key = cache_key(_FORMAT, weights_key(backbone), config.center_size, config.eval_crop, reading, precision)
     return features_folder() / key
 
 

@@ -133,7 +133,7 @@ def _crop(picture: Decodable, images: Images, config: ImagesConfig) -> Tensor:
     """uint8 `(1, C, S, S)`, cropped like the images of the data, so that the same picture has the same features."""
     boxes = center_boxes(torch.tensor([[picture.height, picture.width]]), config.eval_crop)
     if isinstance(source_of(images), ArrayImages):
-        return crop_resize(torch.from_numpy(np.array(picture.rgb()))[None], boxes, config.size)
+        return crop_resize(torch.from_numpy(np.array(picture.rgb()))[None], boxes, config.center_size)
     store = store_of(images)
-    (cut,) = cut_picture(store.reduced(picture) if store else picture, boxes.numpy(), [config.size])
+    (cut,) = cut_picture(store.reduced(picture) if store else picture, boxes.numpy(), [config.center_size])
     return torch.from_numpy(cut).permute(2, 0, 1)[None]

@@ -83,7 +83,7 @@ def open_seeing(run: FinishedRun) -> Opened:
     config = images_config(run)
     data = open_data(run.settings["data"], config)
     net = load_backbone(run.root)
-    fabric = fabric_for(data.train, config.workers, suited(HardwareConfig(), net, config.size)[0])
+    fabric = fabric_for(data.train, config.workers, suited(HardwareConfig(), net, config.center_size)[0])
     return Opened(net.to(fabric.device), config, fabric, data)
 
 

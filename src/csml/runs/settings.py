@@ -66,7 +66,7 @@ def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
     from csml.weights import weight_facts  # imports torch, which takes seconds; most callers have a run directory
 
     facts = weight_facts(weights)
-    return {f"images.{key}": facts[key] for key in ("size", "eval_crop", "channels") if key in facts}
+    return {f"images.{key}": facts[key] for key in ("size", "eval_size", "eval_crop", "channels") if key in facts}
 
 
 def inherited(settings: dict[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -115,13 +115,13 @@ class NeighborSearch:
         if self.memory is not None:
             share = self.world.share(len(self.images))
             return self.memory.keys(STAGES[-1])[share], ~self.memory.is_empty()[share].cpu()
-        size = max(settings.size or 0, images.size)
-        if settings.features == "pass" and size == images.size:
+        size = max(settings.size or 0, images.center_size)
+        if settings.features == "pass" and size == images.center_size:
             pooled = usual()
         else:
             net = load_backbone(self.run.start).to(self.device) if settings.features == "start" else backbone
             pooled = extract_features(
-                net, self.images, replace(images, size=size), self.fabric,
+                net, self.images, replace(images, eval_size=size), self.fabric,
                 failures=self.failures, unit_halves=True, only_mine=True,
             )  # fmt: skip
         return pooled.by_stage[STAGES[-1]].to(self.device), pooled.good

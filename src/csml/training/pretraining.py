@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -144,7 +145,8 @@ class Pretraining:
         remembers, last = self.config.method.remembers, STAGES[-1]
         some = self.images if remembers else evenly_spaced(self.images, _CENTER_SAMPLE)
         backbone, failures = self.network.query_encoder.backbone, Failures(some, 1.0)  # training reports failures
-        features = extract_features(backbone, some, self.config.images, self.fabric, failures=failures)
+        as_learnt = replace(self.config.images, eval_size=None)  # keys come from crops of this size
+        features = extract_features(backbone, some, as_learnt, self.fabric, failures=failures)
         pooled, _ = features.readable(last)  # (n, F)
         if not self.config.model.projection:
             for encoder in self.network.encoders():

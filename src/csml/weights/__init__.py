@@ -221,6 +221,7 @@ def _facts(backbone: Backbone, model: BackboneConfig, images: ImagesConfig) -> d
         "backbone": model.backbone,
         "small_images": model.small_images,
         "size": images.size,
+        "eval_size": images.center_size,
         "eval_crop": images.eval_crop,
         "channels": image_channels(backbone),
         **normalization(backbone)._asdict(),

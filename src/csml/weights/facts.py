@@ -9,6 +9,15 @@ from csml.errors import CsmlError
 _MOST_CLASSES = 1_000_000
 
 
+_USUAL_SIZE = 224
+
+
+def input_size(facts: dict[str, Any]) -> int:
+    """Side of the images that a network is meant to see in use, from its metadata."""
+    size: int = facts.get("eval_size", facts.get("size", _USUAL_SIZE))
+    return size
+
+
 def wrong_fact(facts: Any) -> str | None:
     """What is wrong with the metadata, None if nothing is. Metadata of files that csml did not write is empty."""
     if not isinstance(facts, dict):
@@ -59,8 +68,8 @@ def _is_detector(value: Any) -> bool:
 
 _RIGHT: dict[str, Callable[[Any], bool]] = {
     "backbone": _is_backbone, "small_images": _is_bool, "unit": _is_bool, "masks": _is_bool, "classes": _is_names,
-    "size": _is_whole(1, 2**14), "eval_crop": _is_number(0, 1), "channels": _is_whole(1, 2**10),
-    "test_side": _is_whole(1, 2**16), "max_side": _is_whole(1, 2**16), "mean": _is_colour, "std": _is_colour,
-    "detector": _is_detector,
+    "size": _is_whole(1, 2**14), "eval_size": _is_whole(1, 2**14), "eval_crop": _is_number(0, 1),
+    "channels": _is_whole(1, 2**10), "test_side": _is_whole(1, 2**16), "max_side": _is_whole(1, 2**16),
+    "mean": _is_colour, "std": _is_colour, "detector": _is_detector,
 }  # fmt: skip
 _OF_DETECTORS = {"masks", "classes", "test_side", "max_side"}

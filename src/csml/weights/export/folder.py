@@ -12,6 +12,7 @@ from csml.files import atomic_write
 from csml.models.backbones import Backbone, feature_channels, normalization
 from csml.models.small_resnet import WIDTHS
 from csml.weights.export.files import library_name, timm_options, write_tensors
+from csml.weights.facts import input_size
 
 WEIGHTS, CONFIG, CODE = "model.safetensors", "config.json", "network.py"
 _LATER_HEAD = "head.fc"
@@ -82,7 +83,7 @@ def _no_classifier(config: dict[str, Any]) -> dict[str, Tensor]:
 def _input(net: Backbone, facts: dict[str, Any]) -> dict[str, Any]:
     """What the network's images are."""
     crop = facts.get("eval_crop", 0.875)
-    return {"size": facts.get("size", 224), "crop_pct": crop, **normalization(net)._asdict()}
+    return {"size": input_size(facts), "crop_pct": crop, **normalization(net)._asdict()}
 
 
 def _write_config(path: Path, config: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from csml.extras import extra
 from csml.files import atomic_write
 from csml.models.backbones import image_channels, normalization
 from csml.models.classifier import Classifier
+from csml.weights.facts import input_size
 
 
 def to_onnx(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
@@ -19,7 +20,7 @@ def to_onnx(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], path
     with extra("onnx", "to: onnx"):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-    size, classes = facts.get("size", 224), facts["classes"] if isinstance(net, Classifier) else None
+    size, classes = input_size(facts), facts["classes"] if isinstance(net, Classifier) else None
     output, shape = ("features", "(B, C)") if classes is None else ("logits", "(B, classes)")
     mean, std = normalization(net.backbone if isinstance(net, Classifier) else net)
     program = torch.onnx.export(
