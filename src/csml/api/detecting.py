@@ -22,7 +22,7 @@ from csml.errors import CsmlError
 from csml.evaluation.detection_test import DetectionTest
 from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
-from csml.models.fixed_batchnorm import fix_batchnorm
+from csml.models.merged_batchnorm import fix_and_merge_batchnorm
 from csml.runs.directory import RunDirectory
 from csml.runs.facts import read_facts
 from csml.runs.settings import read_settings
@@ -120,7 +120,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         else:
             net = load_backbone(str(config.weights))
         if config.detector.fixed_batchnorm:
-            fix_batchnorm(net)
+            fix_and_merge_batchnorm(net)
         detector = build_detector(net, config.detector, len(data.train.classes), masks)
     with run_session(world, "detect", config, options, f"{Path(config.data).name}-detect", data.notes) as session:
         for warning in (*data.warnings, *disagreements(config, data.train.annotations)):

@@ -15,7 +15,8 @@ from csml.data.failures import Failures
 from csml.data.images import Images, Subset
 from csml.data.loading import center_batches, consecutive, worker_count
 from csml.distributed.world import world_of
-from csml.models.backbones import Backbone, FeatureNet, feature_channels, in_eval_mode, normalization
+from csml.models.backbones import Backbone, FeatureNet, feature_channels, normalization
+from csml.models.merged_batchnorm import for_use
 from csml.pixels import Normalization, normalize
 from csml.progress import watched
 
@@ -60,7 +61,7 @@ def extract_features(
     unit_halves: bool = False,
     only_mine: bool = False,
 ) -> Features:
-    """Compute the features of all images, in eval mode; afterwards `backbone` is in the mode it was in.
+    """Compute the features of all images, in eval mode; `backbone` stays as it is.
 
     Args:
         backbone: the network.
@@ -134,15 +135,14 @@ def _feature_batches(
     batches: Sequence[np.ndarray],
 ) -> Iterator[FeatureBatch]:
     device = fabric.device
-    net, by = FeatureNet(backbone, stages), normalization(backbone)
+    net, by = FeatureNet(for_use(backbone), stages), normalization(backbone)
     workers = worker_count(images, config.workers, device.type)
-    with in_eval_mode(backbone):
-        for batch in center_batches(images, config, batches, workers, pin=device.type == "cuda"):
-            with fabric.autocast():
-                pooled = [net(prepare(piece, device, by)) for piece in pieces(batch.crops, device)]
-            good = batch.good[:, None].to(device, non_blocking=True)
-            by_stage = {s: (torch.cat([each[s] for each in pooled]).float() * good).cpu() for s in stages}
-            yield FeatureBatch(batch.ids, by_stage, batch.good)
+    for batch in center_batches(images, config, batches, workers, pin=device.type == "cuda"):
+        with fabric.autocast():
+            pooled = [net(prepare(piece, device, by)) for piece in pieces(batch.crops, device)]
+        good = batch.good[:, None].to(device, non_blocking=True)
+        by_stage = {s: (torch.cat([each[s] for each in pooled]).float() * good).cpu() for s in stages}
+        yield FeatureBatch(batch.ids, by_stage, batch.good)
 
 
 def pieces(crops: Tensor, device: torch.device) -> tuple[Tensor, ...]:

@@ -15,8 +15,9 @@ from csml.data.loading import center_batches, consecutive, worker_count
 from csml.distributed.world import world_of
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.features import pieces, prepare
-from csml.models.backbones import normalization
+from csml.models.backbones import FeatureNet, normalization
 from csml.models.classifier import Classifier
+from csml.models.merged_batchnorm import for_use
 from csml.runs.trust import Trust
 
 
@@ -62,11 +63,13 @@ def _predict(
     batches: Sequence[np.ndarray],
 ) -> Iterator[Predictions]:
     device, by = fabric.device, normalization(classifier.backbone)
+    net = FeatureNet(for_use(classifier.backbone))
     workers = worker_count(images, config.workers, device.type)
     for batch in center_batches(images, config, batches, workers, pin=device.type == "cuda"):
         with fabric.autocast():
-            seen = [classifier.features(prepare(piece, device, by)) for piece in pieces(batch.crops, device)]
-            features = torch.cat(seen)  # (B, C)
+            features = torch.cat(
+                [net(prepare(piece, device, by))[4] for piece in pieces(batch.crops, device)]
+            )  # (B, C)
             scores = classifier.scores(features)  # (B, classes)
         shares = scores.double().softmax(dim=1)
         probabilities, labels = shares.max(dim=1)

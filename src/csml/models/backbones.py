@@ -161,11 +161,17 @@ def _pooled(outputs: StageOutputs, stages: tuple[int, ...]) -> dict[int, Tensor]
     return {s: outputs.feature if s == STAGES[-1] else outputs.maps[s].mean(dim=(2, 3)) for s in stages}
 
 
+def noise_images(net: Backbone) -> Tensor:
+    """Two small images, always the same, to try a network with: `(2, C, H, W)` on its device."""
+    like = next(net.parameters(), torch.zeros(()))  # raw pixels have none
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(2, image_channels(net), _BLANK_SIDE, _BLANK_SIDE, generator=generator).to(like)
+
+
 def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
     """Run the network once to find out shapes; training mode and running statistics stay as they are."""
-    device = next((values.device for values in net.parameters()), torch.device("cpu"))  # raw pixels have none
     with torch.no_grad(), in_eval_mode(net):
-        return stage_outputs(net, torch.zeros(1, image_channels(net), _BLANK_SIDE, _BLANK_SIDE, device=device))
+        return stage_outputs(net, torch.zeros_like(noise_images(net)[:1]))
 
 
 @contextlib.contextmanager

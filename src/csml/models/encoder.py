@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from csml.config import STAGES
 from csml.models.backbones import Backbone, feature_channels, own_narrowing, stage_channels, stage_outputs
-from csml.models.fixed_batchnorm import fix_batchnorm
 from csml.models.heads import CompanionHead, FeatureHead, LastStageHead
+from csml.models.merged_batchnorm import fix_and_merge_batchnorm
 
 
 class Encoder(nn.Module):
@@ -41,7 +41,7 @@ class Encoder(nn.Module):
         channels[last] = feature_channels(backbone)[last]
         narrowing = narrowing or own_narrowing(backbone)
         if fixed_batchnorm:
-            fix_batchnorm(backbone)
+            fix_and_merge_batchnorm(backbone)
         self.backbone = backbone
         self.stages = tuple(sorted(stages))
         self.hidden = {stage: hidden or channels[stage] for stage in self.stages}

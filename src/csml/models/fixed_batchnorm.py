@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -21,6 +22,8 @@ class FixedBatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
     num_batches_tracked: Tensor
+    merged: bool = False
+    """whether the convolution before it applies it already (`merged_batchnorm.py`)"""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -32,8 +35,15 @@ class FixedBatchNorm(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """`(B, C, …)` → the same shape."""
+        if self.merged:
+            return self.activation(input)
         output = F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         return self.activation(output)
+
+    def scale_and_shift(self) -> tuple[Tensor, Tensor]:
+        """What each channel is multiplied by, `(C,)`, and what is added to it then, `(C,)`."""
+        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+        return scale, self.bias - self.running_mean * scale
 
 
 def fix_batchnorm(network: nn.Module) -> None:

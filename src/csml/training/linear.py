@@ -24,6 +24,7 @@ from csml.evaluation.features import Features, prepare
 from csml.evaluation.stored_features import stored_features
 from csml.files import cache_key
 from csml.models.backbones import Backbone, FeatureNet, feature_channels, normalization, weights_key
+from csml.models.merged_batchnorm import for_use
 from csml.pixels import CropSpec
 from csml.runs.checkpoint import load_newest, remove_checkpoints
 from csml.runs.directory import RunDirectory
@@ -95,6 +96,7 @@ class LinearProbe:
         self.world, self.device = world_of(fabric), fabric.device
         self.failures = Failures(train, config.images.max_failed)
         self.backbone = backbone.to(self.device).requires_grad_(False).eval()
+        self.seen = FeatureNet(for_use(self.backbone), config.stages)
         self.normalization = normalization(backbone)
         self.origin = _origin(backbone, config)
         self.network = Heads(feature_channels(backbone), config.stages, len(train.classes), config.seed)
@@ -152,7 +154,7 @@ class LinearProbe:
         flip = flip[batch.part.start : batch.part.start + len(images)]
         images = torch.where(flip.to(self.device)[:, None, None, None], images.flip(3), images)
         with torch.no_grad(), self.fabric.autocast():
-            features = FeatureNet(self.backbone, self.config.stages)(images)
+            features = self.seen(images)
         return {stage: values.float() for stage, values in features.items()}
 
     def after_backward(self, outcomes: list[LossAndMetrics]) -> None: ...
