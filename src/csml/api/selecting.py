@@ -84,7 +84,7 @@ def select(
     if output is not None:
         _write(output, result)
         again = shlex.join([program(), "finetune", root, "--labels", str(output)])
-        log.info("%d images to label are in %s; fill in the column label, then: %s", len(result), output, again)
+        log.info("%d images to label are in %s; fill in the column label, then:\n    %s", len(result), output, again)
     return result
 
 
