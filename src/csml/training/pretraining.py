@@ -257,7 +257,7 @@ def _summary(record: dict[str, Any], epochs: int) -> str:
     words = [
         f"epoch {record['epoch']:>{len(str(epochs))}}/{epochs}",
         f"loss {record['loss/stage4/a']:.3f} (chance {record['chance']:.2f})",
-        *([f"accuracy {record['accuracy/stage4']:.1%}"] if "accuracy/stage4" in record else []),
+        *([f"own view found {record['accuracy/stage4']:.1%}"] if "accuracy/stage4" in record else []),
         f"{record['images_per_second']:,.0f} images/s",
     ]
     if record.get("omega/purity") is not None:
