@@ -127,6 +127,19 @@ def test_a_run_is_checked_with_its_own_network_and_images(small_run: Path) -> No
     assert "200 images" in done.stdout
 
 
+def test_what_cannot_be_checked_is_said_and_is_no_zero(clean: Path, tmp_path: Path) -> None:
+    for number, file in enumerate(sorted(clean.rglob("*.png"))[:12]):
+        (tmp_path / f"{number}.png").write_bytes(file.read_bytes())
+    done = csml("check", str(tmp_path), *SMALL)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.startswith("│")}
+    assert "not checked: no labels" in lines["wrong labels"] and "0" not in lines["wrong labels"]
+    assert "not checked: no test images" in lines["leaks"]
+    assert "0" in lines["unreadable"]
+    checked = library.check(clean, images={"size": 64, "workers": 0})
+    assert checked.unchecked == {}
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

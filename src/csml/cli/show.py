@@ -182,6 +182,9 @@ def ablate(result: "AblationResult") -> int:
 def check(result: "Checked") -> int:
     table = Table("problem", "images", "the worst", title=f"{result.images:,} images")
     for kind, count in result.counts.items():
+        if kind in result.unchecked:
+            table.add_row(kind.replace("_", " "), "", f"not checked: {result.unchecked[kind]}")
+            continue
         worst = result.of(kind)[0] if count else None
         seen = "" if worst is None else f"{worst.path}: {worst.detail}{f' ({worst.other})' if worst.other else ''}"
         table.add_row(kind.replace("_", " "), f"{count:,}", Text(seen))
