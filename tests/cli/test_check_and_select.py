@@ -158,6 +158,7 @@ def test_labels_are_chosen_filled_in_and_learnt_from(clean: Path, tmp_path: Path
     file, images = tmp_path / "labels.csv", clean / "train"
     done = csml("select", "lite0", "9", "--data", str(images), *SMALL, "--output", str(file))
     assert done.returncode == 0, done.stderr
+    assert "stands for" in done.stdout and done.stderr.count('"stands for 9 images": 9 images are more like it') == 1
     first = fill_in(file)
     assert len(first) == 9
     assert Counter(first.values()).keys() == set(synthetic.CLASS_NAMES[:3])

@@ -197,6 +197,10 @@ def check(result: "Checked") -> int:
 def select(result: "ToLabel") -> None:
     for path, reason in zip(result.paths, result.reasons, strict=True):
         print(f"{path}  {reason}")
+    if any(reason.startswith("stands for") for reason in result.reasons):
+        from csml.evaluation.selection import STANDS_FOR
+
+        log.info(STANDS_FOR)
 
 
 def demo(result: "DemoResult") -> None:
