@@ -15,6 +15,10 @@ from csml.data.tables import as_cell, read_list, read_table
 from csml.errors import CsmlError, some
 from csml.files import atomic_write
 
+HELD_OUT = 0.2
+"""Share of the labels of a table that is held out, unless somebody says otherwise."""
+_FEW, _FEW_PER_CLASS = 100, 5
+"""Labels below which none is held out where there is another estimate of the accuracy: in all, and left per class."""
 _SHOWN = 3
 """Names that a message shows if there are many."""
 
@@ -40,7 +44,7 @@ def choose_labels(
     table: str | None,
     names: str | None,
     fraction: float | None,
-    holdout: float,
+    holdout: float | None,
     seed: int,
     per_class: int | None = None,
 ) -> LabeledData:
@@ -51,7 +55,8 @@ def choose_labels(
         table: a CSV or JSON-lines file with path and label, used instead of the class folders.
         names: a file with one image name per line; only these images keep their label.
         fraction: share of each class, at least one image, that keeps its label.
-        holdout: share of the table's labels that is used for testing if the data has no labelled test images.
+        holdout: share of the table's labels that is used for testing if the data has no labelled test images;
+            None: HELD_OUT, but none if the labels are few.
         seed: of the random choices for `fraction`, `per_class` and `holdout`.
         per_class: number of images of each class that keep their label.
     """
@@ -139,7 +144,7 @@ def _root(images: Images) -> tuple[str, ...]:
 
 
 def _from_table(
-    data: DataSplits, path: Path, holdout: float, seed: int, notes: list[str]
+    data: DataSplits, path: Path, holdout: float | None, seed: int, notes: list[str]
 ) -> tuple[Images, Images | None]:
     names, known, rows = Names(data.train), data.train.classes, read_table(path)
     if not {label for _, _, label in rows} & set(known):
@@ -176,12 +181,27 @@ def _from_table(
         if tested.any():
             notes.append(f"labels: {tested.sum()} of them belong to test images and are not used for training")
         return Subset(labeled, np.flatnonzero(~tested)), data.val
-    kept, held = hold_out(labels, len(classes), holdout, seed)
-    if not len(held):
+    share = _usual_holdout(len(labels), len(classes)) if holdout is None else holdout
+    kept, held = hold_out(labels, len(classes), share, seed)
+    if len(held):
+        notes.append(f"labels: {len(held)} of them are held out for testing (--holdout {share:g})")
+        return Subset(labeled, kept), Subset(labeled, held)
+    if holdout is None and not share:
+        notes.append(
+            f"labels: all {len(labels)} are learnt from, as they are few; cross-validation estimates the accuracy "
+            f"(--holdout {HELD_OUT:g} keeps some for a test)"
+        )
+    elif not share:
+        notes.append(f"labels: all {len(labels)} are learnt from, none is held out for testing (--holdout 0)")
+    else:
         notes.append("labels: too few to hold some out, so there is no test; it needs two labels of a class")
-        return labeled, None
-    notes.append(f"labels: {len(held)} of them are held out for testing (--holdout {holdout:g})")
-    return Subset(labeled, kept), Subset(labeled, held)
+    return labeled, None
+
+
+def _usual_holdout(labels: int, classes: int) -> float:
+    """None of a few labels: each of them teaches more than it would measure."""
+    few = labels < _FEW or (1 - HELD_OUT) * labels < _FEW_PER_CLASS * classes
+    return 0.0 if few else HELD_OUT
 
 
 def _named(images: Images, val: Images | None, path: Path, notes: list[str]) -> Images:
