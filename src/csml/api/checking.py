@@ -19,6 +19,7 @@ from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
 from csml.data.labels import ids_in
+from csml.data.names import file_of, spelled
 from csml.data.tables import write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
@@ -228,9 +229,10 @@ class _Rows:
         return self._find(row)[0].split
 
     def name(self, row: int) -> str:
-        """The path; where there are two splits, with the split before it."""
+        """The path; of images that are no files, whose names both splits may have, the split and the name."""
         part, id = self._find(row)
-        return part.images.name(id) if len(self.parts) == 1 else f"{part.split}/{part.images.name(id)}"
+        alone = len(self.parts) == 1 or file_of(part.images, id) is not None
+        return spelled(part.images, id) if alone else f"{part.split}/{part.images.name(id)}"
 
     def problem(self, row: int, kind: str, detail: str, score: float, other: str = "") -> Problem:
         part, id = self._find(row)

@@ -21,6 +21,7 @@ from csml.config import PredictConfig
 from csml.console import show_log
 from csml.data.depth import reading_of
 from csml.data.images import Images
+from csml.data.names import spelled
 from csml.data.tables import as_cell, read_list
 from csml.data.video import VIDEOS
 from csml.distributed.launch import join_world
@@ -169,9 +170,8 @@ def _all_rows(
     videos = [name for name in names if Path(name).suffix.lower() in VIDEOS]
     if videos and finder is None:
         raise CsmlError(f"{videos[0]}: a classifier labels images, not videos; give a run of csml detect")
-    for images, folder in open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)):
-        for id, rows in rows_of(images):
-            yield folder + images.name(id), rows
+    for images in open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)):
+        yield from ((spelled(images, id), rows) for id, rows in rows_of(images))
     for video in videos:
         if finder is not None:
             yield from ((video, rows) for rows in finder.frame_rows(Path(video).expanduser()))

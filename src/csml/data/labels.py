@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from csml.data.concat import ConcatImages
-from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
+from csml.data.images import UNLABELED, Images, Subset
+from csml.data.names import Names
 from csml.data.open import DataSplits, hold_out
 from csml.data.tables import as_cell, read_list, read_table
 from csml.errors import CsmlError, some
@@ -113,34 +114,6 @@ def ids_in(images: Images, subset: Images) -> np.ndarray:
             return np.empty(0, np.int64)
         ids, subset = subset.ids[ids], subset.images
     return ids
-
-
-class Names:
-    """Finds ids by relative path, by a path that contains the data folder, or by a file name that is unique."""
-
-    def __init__(self, images: Images) -> None:
-        self.by_path = {images.name(id): id for id in range(len(images))}
-        self.by_file: dict[str, int | None] = {}
-        for path, id in self.by_path.items():
-            file = path.rsplit("/", 1)[-1]
-            self.by_file[file] = None if file in self.by_file else id
-        self.root = _root(images)
-
-    def find(self, name: str) -> int | None:
-        name = name.removeprefix("./").replace("\\", "/")
-        if name in self.by_path:
-            return self.by_path[name]
-        steps = tuple(name.split("/"))
-        for length in range(1, min(len(steps), len(self.root) + 1)):  # photos/a.jpg, or an absolute path
-            if steps[:length] == self.root[-length:]:
-                return self.by_path.get("/".join(steps[length:]))
-        return self.by_file.get(name) if len(steps) == 1 else None
-
-
-def _root(images: Images) -> tuple[str, ...]:
-    """The path of the images' folder, split at slashes: ("", "home", "me", "photos")."""
-    source = source_of(images)
-    return tuple(str(source.index.root).split("/")) if isinstance(source, FolderImages) else ()
 
 
 def _from_table(
