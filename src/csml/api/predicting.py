@@ -52,6 +52,10 @@ class Predictions:
     """One row per image, or per object of a detector; lists of equal length."""
 
     rows: list[Row]
+    images: int
+    """images and frames that were looked at"""
+    unreadable: int
+    """those that cannot be read"""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -107,7 +111,7 @@ def predict(
     """
     made = predict_config(weights, config=config, **settings)
     names = [str(path) for path in paths_of(sources, "sources")]
-    return Predictions(in_processes(run_predict, made.hardware, str(path_of(weights)), names, made, keep))
+    return in_processes(run_predict, made.hardware, str(path_of(weights)), names, made, keep)
 
 
 def predict_config(
@@ -122,8 +126,8 @@ def predict_config(
     return using_config(PredictConfig, str(path_of(weights)), settings, config=config)
 
 
-def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> list[Row]:
-    """Predict in this process, which may be one of several; returns the rows if they are to be kept."""
+def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> Predictions:
+    """Predict in this process, which may be one of several; the result has the rows if they are to be kept."""
     trust: Trust | None = None
     finder: ObjectFinder | None = None
     columns: tuple[str, ...] = OBJECT_COLUMNS
@@ -159,7 +163,7 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
     log.info("%s%s%s", seen, unread, on_them)
     if trust is not None and counted > failed:
         _say_how_far_to_trust(trust, counted - failed, probability, unfamiliar)
-    return kept
+    return Predictions(kept, counted, failed)
 
 
 def _all_rows(
