@@ -241,7 +241,7 @@ def test_the_commands_of_the_page_about_checking_run(tmp_path: Path, workplace: 
         assert done.returncode == 0, (words, done.stderr)
         for file in tmp_path.glob("labels.csv") if words[0] == "select" else ():
             rows = [row.split(",")[0] for row in file.read_text().splitlines()[1:]]  # the class is the folder
-            file.write_text("\n".join(["path,label", *(f"{path},{path.split('/')[0]}" for path in rows)]))
+            file.write_text("\n".join(["path,label", *(f"{path},{path.split('/')[-2]}" for path in rows)]))
     assert (tmp_path / "problems.csv").exists() and (tmp_path / "problems.png").exists()
     assert len((tmp_path / "labels.csv").read_text().splitlines()) == 41
     more_rows = (tmp_path / "more.csv").read_text().splitlines()[1:]

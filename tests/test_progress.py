@@ -109,6 +109,13 @@ def test_a_terminal_shows_a_bar_and_the_log() -> None:
     assert "half-way" in text and "take care" in text
 
 
+def test_a_command_in_the_log_can_be_copied_from_a_narrow_terminal() -> None:
+    command = "csml pretrain --preset photos --data [red]/some/place/photos --epochs 20 :smile: --neighbors.size 144"
+    text = "the same as:\n    " + command
+    script = SCRIPT.replace("    for item", f"    log.info({text!r})\n    for item")
+    assert f"\r\n    {command}\r\n" in in_pty(script, COLUMNS="40")
+
+
 def test_other_ranks_are_silent_in_a_terminal() -> None:
     script = "from csml.progress import watched\nfor item in watched(range(3), 'x', total=3): pass"
     assert "x" in in_pty(script)

@@ -65,13 +65,26 @@ def log_is_shown() -> bool:
 
 
 def _handler(always: bool) -> logging.Handler:
-    if in_terminal():  # rich keeps log lines and a running progress bar apart
-        from rich.console import Console
-        from rich.logging import RichHandler
-
-        console = Console(stderr=True)
-        return RichHandler(console=console, show_time=False, show_level=False, show_path=False, highlighter=None)
+    if in_terminal():
+        return _TerminalHandler()
     if notebook_shell() is not None:
         return logging.StreamHandler(sys.stdout)  # standard error is red in a notebook
     # Not "no handler": Python would then print warnings by itself.
     return logging.StreamHandler() if always else logging.NullHandler()
+
+
+class _TerminalHandler(logging.Handler):
+    """Prints through rich, which keeps log lines and a running progress bar apart. Only the terminal wraps a long line:
+    a command that is copied from it is one line."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        super().__init__()
+        self._console = Console(stderr=True)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._console.print(self.format(record), markup=False, highlight=False, emoji=False, soft_wrap=True)
+        except Exception:  # as every handler of logging: what cannot be told must not end the work
+            self.handleError(record)

@@ -68,7 +68,7 @@ def test_the_command_that_it_prints_gives_the_same_settings(
     data = str(folder(tmp_path / "photos", 30, 70))
     with caplog.at_level(logging.INFO, logger="csml"):
         chosen = pretrain_config(data, **given)
-    text = caplog.text.split("the same as: ")[1].splitlines()[0]
+    text = caplog.text.split("the same as:\n")[1].splitlines()[0]
     words = shlex.split(text[text.index("pretrain ") :])
     command = COMMANDS[words[0]]
     assert as_settings(command.config(command.options().parse(words[1:]))) == as_settings(chosen)

@@ -55,6 +55,15 @@ def test_the_page_runs_in_a_fresh_process_and_prints_only_what_it_says(workplace
     assert (workplace / "runs" / "report.html").exists()
 
 
+def test_a_script_without_a_terminal_sees_the_log_by_the_line_of_the_page(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^logging\.basicConfig\(.*$", PAGE, flags=re.MULTILINE)
+    short = 'csml.pretrain("synthetic", **{**small, "epochs": 2})'
+    script = f"import logging\n{line}\n{SMALL}{short}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and done.stdout == "", done.stderr
+    assert re.findall(r"^\d{4}-.* epoch (\d)/2  loss", done.stderr, flags=re.MULTILINE) == ["1", "2"]
+
+
 SMALL = """
 import csml
 small = dict(preset="demo", model={"backbone": "nano"}, epochs=3, batch_size=32,

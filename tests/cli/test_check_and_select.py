@@ -75,15 +75,15 @@ def test_what_was_planted_is_found(soiled: Path, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     found = {kind: {row["path"] for row in rows if row["kind"] == kind} for kind in {row["kind"] for row in rows}}
     one, two = synthetic.CLASS_NAMES[:2]
-    assert found["unreadable"] == {f"train/{one}/broken.png"}
-    assert found["leaks"] == {f"test/{two}/leak.jpg"}
-    assert found["duplicates"] & {f"train/{one}/copy.jpg", f"train/{one}/3.png"}
+    assert found["unreadable"] == {f"{soiled}/train/{one}/broken.png"}
+    assert found["leaks"] == {f"{soiled}/val/{two}/leak.jpg"}
+    assert found["duplicates"] & {f"{soiled}/train/{one}/copy.jpg", f"{soiled}/train/{one}/3.png"}
     moved = [row for row in rows if row["kind"] == "wrong_labels" and "moved" in row["path"]]
     assert len(moved) >= 1 and len(found["wrong_labels"]) <= len(moved) + 3
     assert {row["other"] for row in moved} == {one}
-    assert f"train/{two}/dark.png" in found["dark"]
+    assert f"{soiled}/train/{two}/dark.png" in found["dark"]
     (leak,) = (row for row in rows if row["kind"] == "leaks")
-    assert leak["other"] == f"train/{two}/5.png"
+    assert leak["other"] == f"{soiled}/train/{two}/5.png"
     with Image.open(sheet) as drawn:
         assert drawn.width > 100
 
@@ -100,11 +100,11 @@ def test_of_wrong_labels_most_are_found_and_most_that_are_found_are_wrong(tmp_pa
         faint = np.array([(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1)][label])  # of a colour of its own
         picture = picture + (255 - picture) * faint // 20
         said = (label + rng.integers(1, len(classes))) % len(classes) if number in replaced else label
-        path = f"{classes[said]}/{number}.png"
+        path = tmp_path / classes[said] / f"{number}.png"
         if said != label:
-            wrong[path] = classes[label]
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        Image.fromarray(picture.astype(np.uint8)).save(tmp_path / path)
+            wrong[str(path)] = classes[label]
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(picture.astype(np.uint8)).save(path)
     checked = library.check(tmp_path, images={"size": 64, "workers": 0})
     found = {problem.path: problem.other for problem in checked.of("wrong_labels")}
     hits = found.keys() & wrong.keys()
@@ -127,6 +127,19 @@ def test_a_run_is_checked_with_its_own_network_and_images(small_run: Path) -> No
     assert "200 images" in done.stdout
 
 
+def test_what_cannot_be_checked_is_said_and_is_no_zero(clean: Path, tmp_path: Path) -> None:
+    for number, file in enumerate(sorted(clean.rglob("*.png"))[:12]):
+        (tmp_path / f"{number}.png").write_bytes(file.read_bytes())
+    done = csml("check", str(tmp_path), *SMALL)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.startswith("│")}
+    assert "not checked: no labels" in lines["wrong labels"] and "0" not in lines["wrong labels"]
+    assert "not checked: no test images" in lines["leaks"]
+    assert "0" in lines["unreadable"]
+    checked = library.check(clean, images={"size": 64, "workers": 0})
+    assert checked.unchecked == {}
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -145,6 +158,7 @@ def test_labels_are_chosen_filled_in_and_learnt_from(clean: Path, tmp_path: Path
     file, images = tmp_path / "labels.csv", clean / "train"
     done = csml("select", "lite0", "9", "--data", str(images), *SMALL, "--output", str(file))
     assert done.returncode == 0, done.stderr
+    assert "stands for" in done.stdout and done.stderr.count('"stands for 9 images": 9 images are more like it') == 1
     first = fill_in(file)
     assert len(first) == 9
     assert Counter(first.values()).keys() == set(synthetic.CLASS_NAMES[:3])
@@ -166,7 +180,7 @@ def fill_in(file: Path) -> dict[str, str]:
     """As a person would: the class is the folder."""
     with file.open(newline="") as read:
         rows = [row["path"] for row in csv.DictReader(read)]
-    labels = {path: path.split("/")[0] for path in rows}
+    labels = {path: path.split("/")[-2] for path in rows}
     file.write_text("\n".join(["path,label", *(f"{path},{label}" for path, label in labels.items())]))
     return labels
 

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from conftest import noise_photos
 from csml.config import ImagesConfig
 from csml.data import open_data
+from csml.data.images import FolderImages
+from csml.data.index import index_folder
 from csml.data.labels import LabeledData, choose_labels, ids_in, stratified
+from csml.data.open import DataSplits
 from csml.data.tables import read_table
 from csml.errors import CsmlError
 
@@ -44,7 +47,7 @@ def flat(tmp_path: Path, count: int = 20) -> Path:
     return tmp_path / "photos"
 
 
-def chosen(folder: Path, text: str, name: str = "labels.csv", holdout: float = 0.0) -> LabeledData:
+def chosen(folder: Path, text: str, name: str = "labels.csv", holdout: float | None = 0.0) -> LabeledData:
     table = folder.parent / name
     table.write_text(text)
     return choose_labels(open_data(str(folder), ImagesConfig()), str(table), None, None, holdout, 0)
@@ -147,6 +150,29 @@ def test_some_labels_of_a_table_are_held_out_to_test_on(tmp_path: Path) -> None:
     assert (len(labeled.train), len(labeled.val)) == (8, 2)
     assert sorted(labeled.val.labels.tolist()) == [0, 1]
     assert len(labeled.unlabeled) == 10
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "tested"),
+    [(25, 5, 0), (99, 2, 0), (100, 2, 20), (100, 20, 0), (120, 20, 0), (125, 20, 20)],
+)
+def test_of_a_few_labels_none_is_held_out_unless_it_is_asked_for(
+    tmp_path: Path, labels: int, classes: int, tested: int
+) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(labels):
+        (folder / f"{i}.png").write_bytes(b"")  # never opened
+    table = tmp_path / "labels.csv"
+    table.write_text("".join(f"{i}.png,{i % classes:02d}\n" for i in range(labels)))
+    data = DataSplits(FolderImages(index_folder(folder)), None, None)
+    left = choose_labels(data, str(table), None, None, None, 0)
+    asked = choose_labels(data, str(table), None, None, 0.2, 0)
+    assert (0 if left.val is None else len(left.val)) == tested
+    assert asked.val is not None and len(asked.val) >= 0.15 * labels
+    said = "held out for testing" if tested else f"all {labels} are learnt from, as they are few; cross-validation"
+    assert any(said in note for note in left.notes)
+    assert any("(--holdout 0)" in note for note in choose_labels(data, str(table), None, None, 0, 0).notes)
 
 
 def folders(tmp_path: Path, counts: dict[str, int]) -> Path:

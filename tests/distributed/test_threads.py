@@ -1,5 +1,6 @@
 """Threads beside other programs."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -74,6 +75,14 @@ def test_where_idle_cores_cannot_be_had_threads_are_tried_less_and_less_often(ma
     used = machine.run(120, busy=True, seen=False)  # as in a container that may use two of many cores
     assert used.count(2) < 10
     assert machine.run(130, busy=False)[-1] == 2
+
+
+def test_that_cores_are_busy_is_said_once(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="csml"):
+        for _ in range(5):
+            machine.run(60, busy=True)
+            machine.run(60, busy=False)
+    assert caplog.messages == ["other programs keep cores busy: 1 of 2 threads until they are free"]
 
 
 def test_what_follows_has_all_threads_again(machine: Machine) -> None:

@@ -57,7 +57,10 @@ def test_from_unlabelled_photos_to_a_classifier(flat: Path, tmp_path: Path) -> N
         saved = download(page, "csv", tmp_path / "export.csv")
         with saved.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert {row["path"]: row["label"] for row in rows} == explorer.labels
+        photos = flat / "photos"
+        assert {row["path"]: row["label"] for row in rows} == {
+            str(photos / name): label for name, label in explorer.labels.items()
+        }
         command = page.evaluate("csmlPage.model.info.command")
         assert unexpected(visit) == []
     assert f"--labels {flat}/run/explore/labels.csv" in command

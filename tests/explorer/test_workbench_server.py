@@ -19,6 +19,7 @@ from PIL import Image
 import csml as library
 from conftest import csml
 from csml.data.decode import Picture
+from csml.data.names import spelled
 from csml.explorer.opening import open_workbench
 from csml.explorer.training import Training
 from csml.reporting.runs import read_runs
@@ -101,7 +102,9 @@ def test_what_is_known_is_exported_in_every_format(server: Server, tmp_path: Pat
         for name in ("csv", "list", "jsonl", "coco", "fiftyone")
     }
     rows = list(csv.DictReader(io.StringIO(text["csv"])))
-    assert [row["path"] for row in rows] == text["list"].splitlines() == [names[id] for id in (0, 13, 20)]
+    paths = [spelled(server.bench.view.images, id) for id in (0, 13, 20)]
+    assert [row["path"] for row in rows] == text["list"].splitlines() == paths
+    assert all(Path(path).is_file() and path.endswith(names[id]) for path, id in zip(paths, (0, 13, 20), strict=True))
     assert [(row["label"], row["tags"], row["class"]) for row in rows][1] == ("moon", "dark", "crescent")
     lines = [json.loads(line) for line in text["jsonl"].splitlines()]
     assert lines[1]["label"] == "moon" and lines[2]["tags"] == ["dark"] and "label" not in lines[2]
@@ -112,7 +115,8 @@ def test_what_is_known_is_exported_in_every_format(server: Server, tmp_path: Pat
     assert json.loads(text["fiftyone"]) == {
         "classes": ["moon", "pfeil"], "labels": {names[13].removesuffix(".png"): 0, names[0].removesuffix(".png"): 1}
     }  # fmt: skip
-    assert server.post("/api/export", {"format": "list", "ids": [5]})[1].decode().split() == [names[5]]
+    fifth = server.post("/api/export", {"format": "list", "ids": [5]})[1].decode()
+    assert fifth.split() == [spelled(server.bench.view.images, 5)]
     server.post("/api/undo", {})
     server.post("/api/undo", {})
 

@@ -7,6 +7,10 @@ import pytest
 from parsers import PARSERS
 from watching import check
 
+from csml.config import ImagesConfig
+from csml.data import open_data
+from csml.errors import CsmlError
+
 _BY_NAME = {parser.name: parser for parser in PARSERS}
 
 
@@ -75,3 +79,10 @@ CORPUS = [
 )
 def test_what_once_broke_csml_is_one_line_or_works(name: str, content: bytes, tmp_path: Path) -> None:
     check(_BY_NAME[name].parse, content, tmp_path, _BY_NAME[name].file)
+
+
+@pytest.mark.parametrize("content", ['""', "[]", "1", "null"])
+def test_the_list_of_a_pack_that_is_no_object_is_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "pack.json").write_text(content)
+    with pytest.raises(CsmlError, match="is not a pack of this version of csml"):
+        open_data(str(tmp_path), ImagesConfig())

@@ -3,6 +3,7 @@
 import ast
 import json
 import logging
+import os
 import pickle
 import shutil
 import signal
@@ -19,7 +20,7 @@ from csml.runs import metrics
 from csml.runs.checkpoint import save_checkpoint
 from csml.runs.directory import RESULTS, RunDirectory
 from csml.runs.facts import read_facts, read_result, verb_of, write_facts
-from csml.runs.interruption import Interrupted
+from csml.runs.interruption import Interrupted, StopSignals
 from csml.runs.metrics import JsonLines, read_metrics
 from csml.runs.of_weights import directory_of
 from csml.runs.opening import log_to, new_run, open_run
@@ -164,6 +165,20 @@ def test_an_interruption_says_where_and_how_to_continue() -> None:
     assert isinstance(stop, KeyboardInterrupt)
     again = pickle.loads(pickle.dumps(stop))
     assert (str(again), again.where, again.command) == (str(stop), stop.where, stop.command)
+
+
+def test_a_signal_is_answered_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not only when the step ends, which may take minutes."""
+    with StopSignals("this step") as outer:
+        with StopSignals() as silent:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert silent.caught == signal.SIGTERM and not caplog.messages
+        assert outer.caught == signal.SIGTERM
+    with pytest.raises(KeyboardInterrupt), StopSignals("this step"):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert caplog.messages == ["stopping after this step; Ctrl-C again stops at once"]
+        os.kill(os.getpid(), signal.SIGINT)
+    assert len(caplog.messages) == 1
 
 
 def test_settings_that_an_older_run_did_not_have_are_no_difference() -> None:

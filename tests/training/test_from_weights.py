@@ -1,5 +1,6 @@
 """Pre-training of timm's networks, and from weights: where it starts, what it keeps, and that it resumes exactly."""
 
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import csml
-from conftest import TIMES, assert_same
+from conftest import TIMES, assert_same, noise_photos
 from csml.config import BackboneConfig, ImagesConfig
 from csml.models import build_backbone
 from csml.runs.checkpoint import load_checkpoint, newest_checkpoint
@@ -99,6 +100,20 @@ def test_a_run_starts_from_a_file_and_resumes_when_the_file_is_gone(tmp_path: Pa
     whole = from_weights(file, tmp_path / "whole")
     file.unlink()
     assert_equal_runs(whole, resumed_from_the_first_epoch(whole, tmp_path / "resumed"))
+
+
+def test_a_run_from_weights_names_an_unreadable_image_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Training, the search for neighbours and the comparison with the start all come across it, epoch by epoch."""
+    noise_photos(tmp_path / "photos", 40)
+    (tmp_path / "photos" / "07.png").write_bytes(b"broken")
+    save_backbone(tmp_path / "net.safetensors", build_backbone("nano"), BackboneConfig("nano"), ImagesConfig(size=32))
+    settings = {**SMALL, "images.size": 32, "images.workers": 0, "images.max_failed": 0.1, **QUEUE}
+    with caplog.at_level(logging.INFO, logger="csml"):
+        csml.pretrain(
+            tmp_path / "photos", tmp_path / "run", preset="demo", weights=tmp_path / "net.safetensors", **settings
+        )
+    assert sum("skipped, cannot be read: 07.png" in message for message in caplog.messages) == 1
+    assert read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["failed"] == 1
 
 
 def test_a_run_starts_from_another_run(tmp_path: Path) -> None:

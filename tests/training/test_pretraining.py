@@ -51,6 +51,11 @@ def test_every_epoch_logs_what_people_ask_for(small_run: Path) -> None:
     assert last["loss"] == pytest.approx(total)
 
 
+def test_what_is_printed_is_not_taken_for_an_accuracy_on_photos(small_run: Path) -> None:
+    log, record = (small_run / "log.txt").read_text(), read_metrics(small_run / "metrics.jsonl")[-1]
+    assert f"  own view found {record['accuracy/stage4']:.1%}  " in log and "accuracy" not in log
+
+
 def test_omega_of_every_refresh_is_kept(small_run: Path) -> None:
     files = sorted(path.name for path in (small_run / "neighbors").iterdir())
     assert files == ["epoch-0001.npz", "epoch-0002.npz"]

@@ -36,6 +36,21 @@ def written(run: Path, to: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("to", "ending"),
+    [
+        ("onnx", ".onnx"),
+        ("safetensors", ".safetensors"),
+        ("timm", "-timm.safetensors"),
+        ("torchvision", "-torchvision.pth"),
+    ],
+)
+def test_a_file_says_once_what_it_is(trained: tuple[Path, str], to: str, ending: str) -> None:
+    run, name = trained
+    pytest.importorskip({"onnx": "onnxscript", "timm": "timm"}.get(to, "torch"))
+    assert written(run, to).name == f"{name}{ending}"
+
+
 def features(run: Path) -> torch.Tensor:
     with torch.no_grad():
         return load_backbone(run)(IMAGES)

@@ -123,7 +123,7 @@ def run_ablation(ablation: Ablation, plan: Plan, config: AblateConfig, command: 
 
     if outcomes:
         write()
-    with StopSignals() as signals:
+    with StopSignals("this run") as signals:
 
         def caught() -> int:
             return world.all_reduce_max(signals.caught or 0)

@@ -1,7 +1,7 @@
 """`csml.check`: what is wrong with a set of images, before time is spent on training with them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
 from csml.data.labels import ids_in
+from csml.data.names import file_of, spelled
 from csml.data.tables import write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
@@ -64,12 +65,20 @@ class Checked(Sequence[Problem]):
         problems: all of them.
         images: how many images were looked at.
         fail_on: kinds that must not occur.
+        unchecked: kinds that could not be looked for, and why: none of these was found, which says nothing.
     """
 
-    def __init__(self, problems: list[Problem], images: int, fail_on: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        problems: list[Problem],
+        images: int,
+        fail_on: Sequence[str] = (),
+        unchecked: Mapping[str, str] | None = None,
+    ) -> None:
         self.problems = problems
         self.images = images
         self.fail_on = tuple(fail_on)
+        self.unchecked = dict(unchecked or {})
 
     def __len__(self) -> int:
         return len(self.problems)
@@ -121,7 +130,7 @@ def check(source: "Run | PathLike", *, data: Any = None, config: PathLike | None
     sheet = sheet_file(made.sheet) if made.sheet is not None else None
     parts = list(_parts(made, in_memory))
     problems = sorted(_problems(parts, made), key=lambda one: PROBLEMS.index(one.kind))
-    result = Checked(problems, sum(len(part.images) for part in parts), made.fail_on)
+    result = Checked(problems, sum(len(part.images) for part in parts), made.fail_on, _unchecked(parts))
     if made.output is not None:
         _write(Path(made.output).expanduser(), problems)
     if sheet is not None:
@@ -162,6 +171,20 @@ def _parts(config: CheckConfig, in_memory: Any) -> Iterator[_Part]:
             description=f"features of {split} images",
         )  # fmt: skip
         yield _Part(split, images, found.by_stage[4], image_quality(images))
+
+
+def _unchecked(parts: list[_Part]) -> dict[str, str]:
+    """Kinds of problems that these images cannot show, and why."""
+    found: dict[str, str] = {}
+    if len(parts) == 1:
+        found["leaks"] = "no test images"
+    labels = np.concatenate([part.images.labels for part in parts])
+    counts = np.bincount(labels[labels >= 0])
+    if not len(counts):
+        found["wrong_labels"] = "no labels"
+    elif (counts > 0).sum() < 2 or counts.max() < 2:
+        found["wrong_labels"] = "too few labels"
+    return found
 
 
 def _problems(parts: list[_Part], config: CheckConfig) -> Iterator[Problem]:
@@ -206,9 +229,10 @@ class _Rows:
         return self._find(row)[0].split
 
     def name(self, row: int) -> str:
-        """The path; where there are two splits, with the split before it."""
+        """The path; of images that are no files, whose names both splits may have, the split and the name."""
         part, id = self._find(row)
-        return part.images.name(id) if len(self.parts) == 1 else f"{part.split}/{part.images.name(id)}"
+        alone = len(self.parts) == 1 or file_of(part.images, id) is not None
+        return spelled(part.images, id) if alone else f"{part.split}/{part.images.name(id)}"
 
     def problem(self, row: int, kind: str, detail: str, score: float, other: str = "") -> Problem:
         part, id = self._find(row)

@@ -90,8 +90,8 @@ def choose(train: Images) -> Choice:
 
 def explain(choice: Choice, config: PretrainConfig, images: int, call: Mapping[str, Any]) -> None:
     """Log what was chosen, what it costs, and the command that spells it out."""
-    command = f"{program()} pretrain --preset {choice.preset} --data {shlex.quote(config.data)} {choice.options(call)}"
-    log.info("preset auto: %s (%s); the same as: %s", choice.preset, choice.why, command.rstrip())
+    words = f"--preset {choice.preset} --data {shlex.quote(str(call['data']))} {choice.options(call)}".rstrip()
+    log.info("preset auto: %s (%s); the same as:\n    %s pretrain %s", choice.preset, choice.why, program(), words)
     if accelerator_of(config.hardware) == "cpu":
         seconds, memory = expected_cost(config, images)
         log.info("expected: about %s and %.1f GB", _duration(seconds), memory / 1e9)

@@ -22,7 +22,7 @@ from csml.config import (
     sources_title,
 )
 from csml.console import show_log
-from csml.data.labels import LabeledData, choose_labels, write_labels
+from csml.data.labels import HELD_OUT, LabeledData, choose_labels, write_labels
 from csml.distributed.launch import join_world
 from csml.distributed.world import World
 from csml.files import write_json
@@ -138,9 +138,9 @@ def run_finetune(config: FinetuneConfig, options: Options, in_memory: Any = None
 def _open_labels(world: World, config: SupervisedConfig, in_memory: Any) -> LabeledData:
     """The labelled images that a config means."""
     data = open_splits(world, config.data, config.images, in_memory)
-    return choose_labels(
-        data, config.labels, config.list, config.fraction, config.holdout, config.seed, config.per_class
-    )
+    validated = isinstance(config, FinetuneConfig) and config.how != "paper"  # by cross-validation
+    holdout = HELD_OUT if config.holdout is None and not validated else config.holdout
+    return choose_labels(data, config.labels, config.list, config.fraction, holdout, config.seed, config.per_class)
 
 
 @contextlib.contextmanager

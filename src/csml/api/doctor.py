@@ -1,6 +1,6 @@
 """`csml doctor`: what a bug report needs to know about the installation and the machine, and what looks wrong.
 
-The text is made to be pasted: it names no user, no machine and no folder.
+The text is made to be pasted: it names no machine, and the home folder, whose name is mostly the user's, is ~.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ class Folder:
     """A folder that csml writes to."""
 
     name: str
+    path: Path
     free: int
     """bytes"""
     why_not: str | None
@@ -46,7 +47,7 @@ class Folder:
 
     def __str__(self) -> str:
         state = "writable" if self.why_not is None else f"NOT writable ({self.why_not})"
-        return f"{state}, {self.free / _GIB:.1f} GiB free"
+        return f"{state}, {self.free / _GIB:.1f} GiB free, {_without_home(self.path)}"
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,13 @@ def _folder(name: str, path: Path) -> Folder:
             pass
     except OSError as error:
         why_not = error.strerror
-    return Folder(name, free, why_not)
+    return Folder(name, path, free, why_not)
+
+
+def _without_home(path: Path) -> str:
+    """The path with ~ for the home folder, whose name is mostly the user's."""
+    home = Path.home()
+    return str(Path("~") / path.relative_to(home)) if path.is_relative_to(home) else str(path)
 
 
 def _caches() -> dict[str, Path]:
@@ -231,9 +238,9 @@ def _problems_of_installation(facts: dict[str, dict[str, str]]) -> Iterator[str]
 def _problems_of_machine(folders: list[Folder], speed: Speed | None) -> Iterator[str]:
     for folder in folders:
         if folder.why_not is not None:
-            yield f"cannot write to the {folder.name}: {folder.why_not}"
+            yield f"cannot write to the {folder.name}, {_without_home(folder.path)}: {folder.why_not}"
         elif folder.free < _LITTLE_SPACE:
-            yield f"little space is left for the {folder.name}"
+            yield f"little space is left for the {folder.name}, {_without_home(folder.path)}"
     threads, cores = torch.get_num_threads(), _usable_cores()
     if threads < cores // 2:
         yield f"torch uses {threads} of {cores} cores; is OMP_NUM_THREADS set on purpose?"

@@ -20,6 +20,7 @@ from csml.config import EmbedConfig
 from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
+from csml.data.names import spelled
 from csml.data.tables import without_quote, write_csv
 from csml.distributed.launch import join_world
 from csml.distributed.world import world_of
@@ -82,7 +83,7 @@ def run_embed(weights: str, config: EmbedConfig, in_memory: Any = None) -> Embed
     """Features in memory; in this process, which may be one of several."""
     images, _, batches = _open(weights, config, in_memory)
     rows = [batch.by_stage[config.stage].numpy() for batch in batches]
-    return Embeddings(np.concatenate(rows), [images.name(id) for id in range(len(images))])
+    return Embeddings(np.concatenate(rows), [spelled(images, id) for id in range(len(images))])
 
 
 def run_embed_to_file(weights: str, config: EmbedConfig, in_memory: Any = None) -> Path:
@@ -156,7 +157,7 @@ def _write_npy(path: Path, batches: Iterator[FeatureBatch], images: Images, stag
         for batch in batches:
             matrix[int(batch.ids[0]) : int(batch.ids[-1]) + 1] = batch.by_stage[stage].numpy()
         matrix.flush()  # type: ignore[attr-defined]
-    known = ((id, images.name(id), _label(images, id)) for id in range(len(images)))
+    known = ((id, spelled(images, id), _label(images, id)) for id in range(len(images)))
     write_csv(path.with_suffix(".csv"), itertools.chain([("id", "path", "label")], known))
 
 
@@ -176,7 +177,7 @@ def _write_parquet(path: Path, batches: Iterator[FeatureBatch], images: Images, 
         for batch in batches:
             ids = batch.ids.tolist()
             features = pa.FixedSizeListArray.from_arrays(batch.by_stage[stage].numpy().ravel(), channels)
-            names = [images.name(id).encode("utf-8", "replace").decode() for id in ids]
+            names = [spelled(images, id).encode("utf-8", "replace").decode() for id in ids]
             columns = [pa.array(ids), pa.array(names), pa.array([_label(images, id) for id in ids]), features]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 

@@ -60,10 +60,7 @@ def export(
     format = made.to or (formats_of(network)[0] if part == "backbone" else "onnx")
     check_format(network, format)
     folder = RunDirectory(source).export if source.is_dir() else source.parent
-    name = library_name(network) + ("" if part == "backbone" else f"-{part}")
-    path = folder / f"{name}-{format}{SUFFIXES[format]}"
-    if made.output:
-        path = Path(made.output).expanduser()
+    path = Path(made.output).expanduser() if made.output else folder / _file_name(network, part, format)
     if path.exists() and not made.overwrite:
         raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +71,12 @@ def export(
             how = write_export(net, network, facts, format, path)
     log.info("written to %s; to load it:", path)
     return Exported(path, how)
+
+
+def _file_name(network: BackboneConfig, part: str, format: str) -> str:
+    """Network, part and format, each said once: resnet50-timm.safetensors, resnet50-classifier.onnx."""
+    name, suffix = library_name(network) + ("" if part == "backbone" else f"-{part}"), SUFFIXES[format]
+    return f"{name}{suffix}" if suffix == f".{format}" else f"{name}-{format}{suffix}"
 
 
 def _part(source: Path, part: str, to: str | None) -> tuple[nn.Module, BackboneConfig, dict[str, Any]]:

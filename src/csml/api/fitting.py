@@ -71,7 +71,7 @@ def fit(truth: "Annotations") -> Choice:
 def explain(fitted: Choice, config: DetectConfig, call: Mapping[str, Any]) -> None:
     """Log what was chosen, and the command that spells it out."""
     command = f"{program()} detect {config.weights} --preset {fitted.preset} --data {shlex.quote(config.data)}"
-    log.info("preset auto: %s (%s); the same as: %s %s", fitted.preset, fitted.why, command, fitted.options(call))
+    log.info("preset auto: %s (%s); the same as:\n    %s %s", fitted.preset, fitted.why, command, fitted.options(call))
 
 
 def disagreements(config: DetectConfig, truth: "Annotations") -> list[str]:

@@ -34,16 +34,12 @@ def open_all_images(world: World, data: str, config: ImagesConfig, in_memory: An
     return open_together(world, opened, lambda images: images, data)
 
 
-def open_files_and_folders(
-    names: list[str], reading: Reading = COLOUR
-) -> list[tuple[FolderImages | ListedImages, str]]:
-    """Folders one by one, each with the path that leads to its images; single files together."""
+def open_files_and_folders(names: list[str], reading: Reading = COLOUR) -> list[FolderImages | ListedImages]:
+    """Folders one by one; single files together."""
     files = [Path(name).expanduser() for name in names]
     missing = [path for path in files if not path.exists()]
     if missing:
         raise CsmlError(f"{missing[0]} is not there; give image files or folders")
-    sources: list[tuple[FolderImages | ListedImages, str]] = [
-        (FolderImages(index_folder(path), reading=reading), f"{path}/") for path in files if path.is_dir()
-    ]
+    folders = [FolderImages(index_folder(path), reading=reading) for path in files if path.is_dir()]
     single = [path for path in files if not path.is_dir()]
-    return [*sources, (ListedImages(single, reading), "")] if single else sources
+    return [*folders, *([ListedImages(single, reading)] if single else [])]

@@ -19,8 +19,9 @@ from csml.config import MineConfig, preset_settings, sources_title
 from csml.console import show_log
 from csml.data.concat import ConcatImages
 from csml.data.images import UNLABELED, Images, Subset
-from csml.data.labels import LabeledData, Names, labels_of_run, write_labels
+from csml.data.labels import LabeledData, labels_of_run, write_labels
 from csml.data.loading import fabric_for
+from csml.data.names import Names
 from csml.data.tables import read_table
 from csml.distributed.launch import join_world
 from csml.distributed.world import World

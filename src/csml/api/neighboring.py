@@ -13,6 +13,7 @@ from csml.config import NAMED, NeighborsOfConfig, names_weights
 from csml.console import show_log
 from csml.data.depth import reading_of
 from csml.data.images import ListedImages, store_of
+from csml.data.names import spelled
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
 from csml.errors import CsmlError
@@ -81,7 +82,7 @@ def neighbors(
         rows = [[asked.read(query), *(images.read(id) for id in row)] for query, row in enumerate(ids.tolist())]
         save_sheet(draw_sheet(rows), sheet)
     return {
-        asked.name(query): [Neighbor(images.name(id), value) for id, value in zip(row, values, strict=True)]
+        asked.name(query): [Neighbor(spelled(images, id), value) for id, value in zip(row, values, strict=True)]
         for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))
     }
 

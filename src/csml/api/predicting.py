@@ -21,6 +21,7 @@ from csml.config import PredictConfig
 from csml.console import show_log
 from csml.data.depth import reading_of
 from csml.data.images import Images
+from csml.data.names import spelled
 from csml.data.tables import as_cell, read_list
 from csml.data.video import VIDEOS
 from csml.distributed.launch import join_world
@@ -51,6 +52,10 @@ class Predictions:
     """One row per image, or per object of a detector; lists of equal length."""
 
     rows: list[Row]
+    images: int
+    """images and frames that were looked at"""
+    unreadable: int
+    """those that cannot be read"""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -106,7 +111,7 @@ def predict(
     """
     made = predict_config(weights, config=config, **settings)
     names = [str(path) for path in paths_of(sources, "sources")]
-    return Predictions(in_processes(run_predict, made.hardware, str(path_of(weights)), names, made, keep))
+    return in_processes(run_predict, made.hardware, str(path_of(weights)), names, made, keep)
 
 
 def predict_config(
@@ -121,8 +126,8 @@ def predict_config(
     return using_config(PredictConfig, str(path_of(weights)), settings, config=config)
 
 
-def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> list[Row]:
-    """Predict in this process, which may be one of several; returns the rows if they are to be kept."""
+def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> Predictions:
+    """Predict in this process, which may be one of several; the result has the rows if they are to be kept."""
     trust: Trust | None = None
     finder: ObjectFinder | None = None
     columns: tuple[str, ...] = OBJECT_COLUMNS
@@ -158,7 +163,7 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
     log.info("%s%s%s", seen, unread, on_them)
     if trust is not None and counted > failed:
         _say_how_far_to_trust(trust, counted - failed, probability, unfamiliar)
-    return kept
+    return Predictions(kept, counted, failed)
 
 
 def _all_rows(
@@ -169,9 +174,8 @@ def _all_rows(
     videos = [name for name in names if Path(name).suffix.lower() in VIDEOS]
     if videos and finder is None:
         raise CsmlError(f"{videos[0]}: a classifier labels images, not videos; give a run of csml detect")
-    for images, folder in open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)):
-        for id, rows in rows_of(images):
-            yield folder + images.name(id), rows
+    for images in open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)):
+        yield from ((spelled(images, id), rows) for id, rows in rows_of(images))
     for video in videos:
         if finder is not None:
             yield from ((video, rows) for rows in finder.frame_rows(Path(video).expanduser()))

@@ -17,7 +17,7 @@ from csml.config import SelectConfig, names_weights
 from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.images import Images
-from csml.data.labels import Names
+from csml.data.names import Names, spelled
 from csml.data.tables import read_table, write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
@@ -79,12 +79,12 @@ def select(
     labels, known = _known(images, made.labels, root)
     features, probabilities = _seen(root, images, made)
     chosen = select_next(features, labels, count, by=made.by, probabilities=probabilities, seed=made.seed)
-    names = [images.name(id) for id in chosen.ids.tolist()]
+    names = [spelled(images, id) for id in chosen.ids.tolist()]
     result = ToLabel(names, chosen.scores.tolist(), list(chosen.reasons), known)
     if output is not None:
         _write(output, result)
         again = shlex.join([program(), "finetune", root, "--labels", str(output)])
-        log.info("%d images to label are in %s; fill in the column label, then: %s", len(result), output, again)
+        log.info("%d images to label are in %s; fill in the column label, then:\n    %s", len(result), output, again)
     return result
 
 
@@ -121,7 +121,7 @@ def _known(images: Images, table: str | None, weights: str) -> tuple[torch.Tenso
             log.warning("labels: %s is not among the images", name)
             continue
         labels[id] = classes.setdefault(label, len(classes))
-        known[images.name(id)] = label
+        known[spelled(images, id)] = label
     log.info("%d labels of %d classes so far, from %s", len(known), len(classes), file)
     return torch.from_numpy(labels), known
 

@@ -280,7 +280,7 @@ _ALL = (
     Command(
         "doctor",
         "what a bug report needs: versions, machine, extras, speed",
-        "Describe the installation and the machine, to be pasted into a bug report; it names no user and no folder.",
+        "Describe the installation and the machine, to be pasted into a bug report; your home folder is ~ in it.",
         settings.DoctorConfig,
         "csml.api.doctor",
     ),

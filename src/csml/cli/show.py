@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from csml.errors import CsmlError
 from csml.program import program
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from csml.api.exporting import Exported
     from csml.api.judging import KnnResult, LinearResult
     from csml.api.neighboring import Neighbor
+    from csml.api.predicting import Predictions
     from csml.api.presets import Preset
     from csml.api.run import Run
     from csml.api.scenes import ScenesResult
@@ -182,6 +184,9 @@ def ablate(result: "AblationResult") -> int:
 def check(result: "Checked") -> int:
     table = Table("problem", "images", "the worst", title=f"{result.images:,} images")
     for kind, count in result.counts.items():
+        if kind in result.unchecked:
+            table.add_row(kind.replace("_", " "), "", f"not checked: {result.unchecked[kind]}")
+            continue
         worst = result.of(kind)[0] if count else None
         seen = "" if worst is None else f"{worst.path}: {worst.detail}{f' ({worst.other})' if worst.other else ''}"
         table.add_row(kind.replace("_", " "), f"{count:,}", Text(seen))
@@ -194,6 +199,18 @@ def check(result: "Checked") -> int:
 def select(result: "ToLabel") -> None:
     for path, reason in zip(result.paths, result.reasons, strict=True):
         print(f"{path}  {reason}")
+    if any(reason.startswith("stands for") for reason in result.reasons):
+        from csml.evaluation.selection import STANDS_FOR
+
+        log.info(STANDS_FOR)
+
+
+def predict(found: "Predictions") -> None:
+    """What was found is written already. A pipeline should not go on with nothing."""
+    if not found.images:
+        raise CsmlError("sources: there is no image; give image files or folders with images")
+    if found.unreadable == found.images:
+        raise CsmlError(f"sources: no image can be read, of {found.images:,}; see the names above")
 
 
 def demo(result: "DemoResult") -> None:

@@ -37,8 +37,10 @@ class SupervisedConfig(ClassifierConfig):
     list: str | None = None
     """A file with the names of the images to train on, one per line, such as the common 1 % and 10 % lists of
     ImageNet."""
-    holdout: float = bounded(0.2, low=0, below=1)
-    """Share of the labels in --labels to hold out for testing, if the data has no test images of its own. 0: none."""
+    holdout: float | None = bounded(None, low=0, below=1)
+    """Share of the labels in --labels to hold out for testing, if the data has no test images of its own; 0: none. By
+    default a fifth; but where cross-validation estimates the accuracy, none of fewer than 100 labels, or if fewer than
+    5 a class would be left."""
     optimizer: OptimizerConfig = OptimizerConfig(lr_per_256=0.1)
 
     def check(self) -> None:

@@ -34,15 +34,15 @@ class ConcatImages:
         return int(self.starts[-1])
 
     def name(self, id: int) -> str:
-        number = self._member(id)
-        return self.places[number] + self.members[number].name(id - int(self.starts[number]))
+        images, own = self.member(id)
+        return self.places[self._number(id)] + images.name(own)
 
     def fingerprint(self) -> str:
         return cache_key(*(images.fingerprint() for images in self.members))
 
     def read(self, id: int) -> Image.Image:
-        number = self._member(id)
-        return self.members[number].read(id - int(self.starts[number]))
+        images, own = self.member(id)
+        return images.read(own)
 
     def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[Tensor], np.ndarray]:
         crops = [torch.zeros(len(ids), self.channels, size, size, dtype=torch.uint8) for _, size in cuts]
@@ -56,7 +56,12 @@ class ConcatImages:
                     crop[torch.from_numpy(rows)] = member_crop
         return crops, good
 
-    def _member(self, id: int) -> int:
+    def member(self, id: int) -> tuple[Images, int]:
+        """The data set that an image comes from, and its id there."""
+        number = self._number(id)
+        return self.members[number], id - int(self.starts[number])
+
+    def _number(self, id: int) -> int:
         return int(np.searchsorted(self.starts, id, side="right")) - 1
 
 

@@ -35,9 +35,12 @@ class FolderIndex:
     """uint8, the concatenated UTF-8 paths"""
     offsets: np.ndarray
     """int64 `(N + 1,)`, the start of each path"""
+    given: Path
+    """the same folder as it was given, absolute: it may be a link"""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_index, (self.root, self.store)  # a worker maps the same files instead of receiving a copy
+        # A worker maps the same files instead of receiving a copy.
+        return _open_index, (self.root, self.store, self.given)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -58,11 +61,11 @@ class FolderIndex:
 
 def index_folder(root: Path) -> FolderIndex:
     """Find all images below `root`. Links to folders are followed once; hidden files and folders are skipped."""
-    root = root.resolve()
+    given, root = root.absolute(), root.resolve()
     store = cache_dir() / "folders" / cache_key(_FORMAT, str(root), sorted(image_suffixes()))
     if not _unchanged(root, store):
         _write_index(root, store)
-    return _open_index(root, store)
+    return _open_index(root, store, given)
 
 
 def index_paths(root: Path, paths: list[bytes]) -> FolderIndex:
@@ -70,7 +73,7 @@ def index_paths(root: Path, paths: list[bytes]) -> FolderIndex:
     store = cache_dir() / "lists" / cache_key(_FORMAT, str(root), hashlib.blake2b(b"\0".join(paths)).digest())
     if not (store / "offsets.npy").exists():
         _save_paths(store, paths)
-    return _open_index(root, store)
+    return _open_index(root, store, root)
 
 
 def left_out(index: FolderIndex) -> str | None:
@@ -95,10 +98,10 @@ def suffix_of(name: bytes) -> str:
     return os.path.splitext(name)[1].lower().decode("ascii", "replace")
 
 
-def _open_index(root: Path, store: Path) -> FolderIndex:
+def _open_index(root: Path, store: Path, given: Path) -> FolderIndex:
     buffer = np.load(store / "paths.npy", mmap_mode="r")
     offsets = np.load(store / "offsets.npy", mmap_mode="r")
-    return FolderIndex(root, store, buffer, offsets)
+    return FolderIndex(root, store, buffer, offsets, given)
 
 
 def _unchanged(root: Path, store: Path) -> bool:

@@ -9,12 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from csml.data.concat import ConcatImages
-from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
+from csml.data.images import UNLABELED, Images, Subset
+from csml.data.names import Names
 from csml.data.open import DataSplits, hold_out
 from csml.data.tables import as_cell, read_list, read_table
 from csml.errors import CsmlError, some
 from csml.files import atomic_write
 
+HELD_OUT = 0.2
+"""Share of the labels of a table that is held out, unless somebody says otherwise."""
+_FEW, _FEW_PER_CLASS = 100, 5
+"""Labels below which none is held out where there is another estimate of the accuracy: in all, and left per class."""
 _SHOWN = 3
 """Names that a message shows if there are many."""
 
@@ -40,7 +45,7 @@ def choose_labels(
     table: str | None,
     names: str | None,
     fraction: float | None,
-    holdout: float,
+    holdout: float | None,
     seed: int,
     per_class: int | None = None,
 ) -> LabeledData:
@@ -51,7 +56,8 @@ def choose_labels(
         table: a CSV or JSON-lines file with path and label, used instead of the class folders.
         names: a file with one image name per line; only these images keep their label.
         fraction: share of each class, at least one image, that keeps its label.
-        holdout: share of the table's labels that is used for testing if the data has no labelled test images.
+        holdout: share of the table's labels that is used for testing if the data has no labelled test images;
+            None: HELD_OUT, but none if the labels are few.
         seed: of the random choices for `fraction`, `per_class` and `holdout`.
         per_class: number of images of each class that keep their label.
     """
@@ -110,36 +116,8 @@ def ids_in(images: Images, subset: Images) -> np.ndarray:
     return ids
 
 
-class Names:
-    """Finds ids by relative path, by a path that contains the data folder, or by a file name that is unique."""
-
-    def __init__(self, images: Images) -> None:
-        self.by_path = {images.name(id): id for id in range(len(images))}
-        self.by_file: dict[str, int | None] = {}
-        for path, id in self.by_path.items():
-            file = path.rsplit("/", 1)[-1]
-            self.by_file[file] = None if file in self.by_file else id
-        self.root = _root(images)
-
-    def find(self, name: str) -> int | None:
-        name = name.removeprefix("./").replace("\\", "/")
-        if name in self.by_path:
-            return self.by_path[name]
-        steps = tuple(name.split("/"))
-        for length in range(1, min(len(steps), len(self.root) + 1)):  # photos/a.jpg, or an absolute path
-            if steps[:length] == self.root[-length:]:
-                return self.by_path.get("/".join(steps[length:]))
-        return self.by_file.get(name) if len(steps) == 1 else None
-
-
-def _root(images: Images) -> tuple[str, ...]:
-    """The path of the images' folder, split at slashes: ("", "home", "me", "photos")."""
-    source = source_of(images)
-    return tuple(str(source.index.root).split("/")) if isinstance(source, FolderImages) else ()
-
-
 def _from_table(
-    data: DataSplits, path: Path, holdout: float, seed: int, notes: list[str]
+    data: DataSplits, path: Path, holdout: float | None, seed: int, notes: list[str]
 ) -> tuple[Images, Images | None]:
     names, known, rows = Names(data.train), data.train.classes, read_table(path)
     if not {label for _, _, label in rows} & set(known):
@@ -176,12 +154,27 @@ def _from_table(
         if tested.any():
             notes.append(f"labels: {tested.sum()} of them belong to test images and are not used for training")
         return Subset(labeled, np.flatnonzero(~tested)), data.val
-    kept, held = hold_out(labels, len(classes), holdout, seed)
-    if not len(held):
+    share = _usual_holdout(len(labels), len(classes)) if holdout is None else holdout
+    kept, held = hold_out(labels, len(classes), share, seed)
+    if len(held):
+        notes.append(f"labels: {len(held)} of them are held out for testing (--holdout {share:g})")
+        return Subset(labeled, kept), Subset(labeled, held)
+    if holdout is None and not share:
+        notes.append(
+            f"labels: all {len(labels)} are learnt from, as they are few; cross-validation estimates the accuracy "
+            f"(--holdout {HELD_OUT:g} keeps some for a test)"
+        )
+    elif not share:
+        notes.append(f"labels: all {len(labels)} are learnt from, none is held out for testing (--holdout 0)")
+    else:
         notes.append("labels: too few to hold some out, so there is no test; it needs two labels of a class")
-        return labeled, None
-    notes.append(f"labels: {len(held)} of them are held out for testing (--holdout {holdout:g})")
-    return Subset(labeled, kept), Subset(labeled, held)
+    return labeled, None
+
+
+def _usual_holdout(labels: int, classes: int) -> float:
+    """None of a few labels: each of them teaches more than it would measure."""
+    few = labels < _FEW or (1 - HELD_OUT) * labels < _FEW_PER_CLASS * classes
+    return 0.0 if few else HELD_OUT
 
 
 def _named(images: Images, val: Images | None, path: Path, notes: list[str]) -> Images:

@@ -22,7 +22,8 @@ _SHOWN = 3
 def open_list(file: Path, config: ImagesConfig) -> tuple[dict[str, Images], list[str]]:
     """The images that a list file (one path per line) or a table (columns path and perhaps label) names.
 
-    Paths are relative to the folder of the file. Those that do not exist are left out, and a note says so.
+    Paths are relative to the folder of the file, or else to the current folder, as csml writes them. Those that do not
+    exist are left out, and a note says so.
     """
     is_table = file.suffix.lower() in TABLES
     rows = read_image_table(file) if is_table else [(name, None) for name in read_list(file, "data")]
@@ -35,19 +36,29 @@ def open_list(file: Path, config: ImagesConfig) -> tuple[dict[str, Images], list
         if label is not None and wanted.get(name, label) != label:
             raise CsmlError(f"data: {file}: {name} is {label!r} and also {wanted[name]!r}")
         wanted[name] = label if label is not None else wanted.get(name)
-    root = file.parent.resolve()
-    there = {name: label for name, label in wanted.items() if os.path.isfile(root / name)}
-    missing = [name for name in wanted if name not in there]
+    root = file.parent.absolute()
+    found = {name: path for name in wanted if (path := _found(root, name)) is not None}
+    there = {found[name]: label for name, label in wanted.items() if name in found}
+    missing = [name for name in wanted if name not in found]
     if not there:
+        hint = f"; for labels of a folder give --data FOLDER --labels {file}" if is_table else ""
         raise CsmlError(
             f"data: none of the {len(missing):,} files in {file} exists, such as {missing[0]}; "
-            f"paths are relative to {file.parent}"
+            f"paths are relative to {file.parent} or to the current folder{hint}"
         )
     notes = [f"{len(missing):,} files in {file} do not exist: {some(missing, _SHOWN)}"] if missing else []
     repeated = len(rows) - len(wanted)
     notes += [f"{repeated:,} lines in {file} repeat a path"] if repeated else []
     texts = list(there.values()) if any(label is not None for label in there.values()) else None
     return _arranged(root, list(there), config, file, texts), notes
+
+
+def _found(root: Path, name: str) -> str | None:
+    """The path of an image, as it is named or absolute; None if there is none."""
+    if os.path.isfile(root / name):
+        return name
+    here = os.path.abspath(name)
+    return here if os.path.isfile(here) else None
 
 
 def open_matches(root: Path, files: Sequence[Path], config: ImagesConfig) -> tuple[dict[str, Images], list[str]]:

@@ -62,7 +62,7 @@ class Pack:
             raise CsmlError(f"data: there is no {INDEX} in {place}; create a pack with csml pack") from error
         except Exception as error:  # remote stores raise all kinds of exceptions
             raise CsmlError(f"data: {place}/{INDEX} cannot be read ({reason(error)})") from error
-        if self.index.get("format") != _FORMAT:
+        if not isinstance(self.index, dict) or self.index.get("format") != _FORMAT:
             raise CsmlError(f"data: {place} is not a pack of this version of csml")
 
     def shards(self, split: str) -> list[Shard]:

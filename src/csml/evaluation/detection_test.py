@@ -52,16 +52,17 @@ class DetectionTest:
     ) -> None:
         self.scenes, self.format, self.reading, self.batch_size = scenes, format, reading, batch_size
         self.masks, self.voc_points, self.fabric = masks, voc_points, fabric
+        # One collection for all tests, so that the log names an unreadable file once.
+        self.failures = Failures(scenes.images, reading.max_failed, "--scenes.max_failed")
 
     def run(self, detector: Detector, show: int = 0) -> Tested:
         """Test a detector; `show`: number of images whose detections are kept whole."""
         scenes = self.scenes
-        failures = Failures(scenes.images, self.reading.max_failed, "--scenes.max_failed")
         every = max(1, len(scenes) // show) if show else len(scenes) + 1
         results: list[dict[str, Any]] = []
         seen: list[int | str] = []
         shown: list[tuple[int, Found]] = []
-        for id, found in detect(detector, scenes, self.reading, self.batch_size, self.fabric, failures):
+        for id, found in detect(detector, scenes, self.reading, self.batch_size, self.fabric, self.failures):
             results += as_results(scenes, id, found)
             seen.append(scenes.image_ids[id])
             if id % every == 0 and len(shown) < show:

@@ -25,6 +25,10 @@ _LEARNT = 4000
 """Labels that are learnt from, at most, where no probabilities are given."""
 
 
+STANDS_FOR = '"stands for 9 images": 9 images are more like it than like any that is labelled or chosen before it'
+"""What a reason says, for people."""
+
+
 @dataclass(frozen=True)
 class Selection:
     """Images to label, in this order."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from csml.data.names import spelled
 from csml.data.tables import cells
 from csml.explorer.suggesting import NOTHING
 from csml.explorer.workbench import Workbench
@@ -17,6 +18,9 @@ class Row:
     """What is known of one image."""
 
     path: str
+    """from the current folder"""
+    name: str
+    """in the data folder"""
     label: str | None
     suggested: str | None
     probability: float | None
@@ -39,6 +43,7 @@ def rows_of(workbench: Workbench, ids: Sequence[int]) -> Iterator[Row]:
             else:
                 more[column.title] = None if value != value else float(value)
         yield Row(
+            spelled(workbench.view.images, id),
             name,
             said.words[code] if code >= 0 else None,
             suggested.classes[guess] if suggested is not None and guess >= 0 else None,
@@ -78,7 +83,7 @@ def as_json_lines(rows: list[Row]) -> str:
 def as_coco(rows: list[Row]) -> str:
     """COCO's layout with one annotation of the whole image for each label; tags are a field of the image."""
     classes = _classes(rows)
-    images = [{"id": id, "file_name": row.path, "tags": list(row.tags)} for id, row in enumerate(rows, 1)]
+    images = [{"id": id, "file_name": row.name, "tags": list(row.tags)} for id, row in enumerate(rows, 1)]
     labelled = [(id, row.label) for id, row in enumerate(rows, 1) if row.label is not None]
     annotations = [
         {"id": number, "image_id": id, "category_id": classes.index(label) + 1}
@@ -91,7 +96,7 @@ def as_coco(rows: list[Row]) -> str:
 def as_fiftyone(rows: list[Row]) -> str:
     """The labels.json of FiftyOne's FiftyOneImageClassificationDataset: image path without suffix → class number."""
     classes = _classes(rows)
-    labels = {_stem(row.path): classes.index(row.label) for row in rows if row.label is not None}
+    labels = {_stem(row.name): classes.index(row.label) for row in rows if row.label is not None}
     return json.dumps({"classes": classes, "labels": labels}, indent=1)
 
 

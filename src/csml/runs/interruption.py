@@ -1,8 +1,11 @@
 """SIGINT and SIGTERM end a run after the current step, when it has been saved, instead of in the middle of one."""
 
+import logging
 import signal
 from pathlib import Path
 from types import FrameType, TracebackType
+
+log = logging.getLogger("csml")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -39,9 +42,14 @@ class StopSignals:
 
     It may be nested. The outer one then learns of a signal that the inner one caught: if a run ends before it could
     stop, the next run of a series must not start.
+
+    Args:
+        finishing: what is finished before the work stops, such as "this step": the first signal is answered with it at
+            once. Without it nothing is said, because nobody has to wait, or another process says it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, finishing: str = "") -> None:
+        self.finishing = finishing
         self.caught: int | None = None
         self._before: dict[int, object] = {}
 
@@ -66,3 +74,6 @@ class StopSignals:
         if self.caught is not None:
             raise KeyboardInterrupt
         self.caught = number
+        if self.finishing:
+            again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
+            log.warning("stopping after %s; %s stops at once", self.finishing, again)

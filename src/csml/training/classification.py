@@ -70,6 +70,8 @@ class Classification:
         self.world, self.device = world_of(fabric), fabric.device
         self.timetable = crop_timetable(config, len(train))
         self.failures = Failures(train, config.images.max_failed)
+        self.test_failures = None if val is None else Failures(val, config.images.max_failed)
+        """one collection for all tests, so that the log names an unreadable file once"""
         self.normalization = normalization(classifier.backbone)
         synchronised(classifier, self.world, self.device)
         if config.hardware.compile:
@@ -135,7 +137,9 @@ class Classification:
     def test(self) -> dict[str, Any]:
         """Accuracy and confusions on centre crops of the test images."""
         assert self.val is not None
-        features = extract_features(self.network.backbone, self.val, self.config.images, self.fabric)
+        features = extract_features(
+            self.network.backbone, self.val, self.config.images, self.fabric, failures=self.test_failures
+        )
         scores = self.network.scores(features.by_stage[4][features.good].to(self.device)).cpu()  # (Q, classes)
         labels, classes = features.labels[features.good], self.images.classes
         return {**accuracy(scores, labels, classes), "confusion": confusion(scores, labels, len(classes))}

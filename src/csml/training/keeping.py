@@ -107,7 +107,7 @@ class Keeper:
 
     def _features(self, backbone: Backbone) -> Tensor:
         """`(n, F)`, zeros where an image could not be read."""
-        nothing_fails = Failures(self.sample, 1.0)  # training counts and reports unreadable images
+        nothing_fails = Failures(self.sample, 1.0, quiet=True)  # training counts and reports unreadable images
         features = extract_features(backbone, self.sample, self.config, self.fabric, failures=nothing_fails)
         return features.by_stage[STAGES[-1]]
 

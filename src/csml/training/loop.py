@@ -64,7 +64,7 @@ class TrainingLoop:
     def fit(self) -> dict[str, Any]:
         """Train until all epochs are done; returns the last record of metrics."""
         record: dict[str, Any] = {}
-        with StopSignals() as signals, self._logger() as logger, self.threads:
+        with StopSignals("this step") as signals, self._logger() as logger, self.threads:
             while not self.is_done():
                 self.task.before_epoch(self.epoch)
                 self.train_epoch(signals)

@@ -144,7 +144,7 @@ class Pretraining:
         with a memory of keys, fill it (docs/method.md#memory)."""
         remembers, last = self.config.method.remembers, STAGES[-1]
         some = self.images if remembers else evenly_spaced(self.images, _CENTER_SAMPLE)
-        backbone, failures = self.network.query_encoder.backbone, Failures(some, 1.0)  # training reports failures
+        backbone, failures = self.network.query_encoder.backbone, Failures(some, 1.0, quiet=True)  # training tells them
         as_learnt = replace(self.config.images, eval_size=None)  # keys come from crops of this size
         features = extract_features(backbone, some, as_learnt, self.fabric, failures=failures)
         pooled, _ = features.readable(last)  # (n, F)
@@ -257,7 +257,7 @@ def _summary(record: dict[str, Any], epochs: int) -> str:
     words = [
         f"epoch {record['epoch']:>{len(str(epochs))}}/{epochs}",
         f"loss {record['loss/stage4/a']:.3f} (chance {record['chance']:.2f})",
-        *([f"accuracy {record['accuracy/stage4']:.1%}"] if "accuracy/stage4" in record else []),
+        *([f"own view found {record['accuracy/stage4']:.1%}"] if "accuracy/stage4" in record else []),
         f"{record['images_per_second']:,.0f} images/s",
     ]
     if record.get("omega/purity") is not None:

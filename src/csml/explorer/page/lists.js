@@ -207,7 +207,8 @@ function tools() {
     const by = field("select", { id: "queue-by", onchange: () => attempt(refillQueue) }, ...[["both", "coverage and uncertainty"], ["coverage", "coverage"], ["uncertainty", "uncertainty"]].map(([value, text]) => new Option(text, value)));
     const votes = field("button", { type: "button", id: "votes", onclick: async () => { await attempt(async () => { await post("/api/suggest", { votes: !model.state.suggestions?.votes }); await refresh(); await refillQueue(); }); } }, wayOf());
     votes.hidden = !model.state.suggestions?.classifier;
-    return [field("label", {}, "By ", by), field("button", { type: "button", id: "refill", onclick: () => attempt(refillQueue) }, "Choose anew"), votes, field("span", { className: "quiet", id: "source" }, model.state.suggestions ? `Suggested by ${model.state.suggestions.source}.` : "")];
+    const meaning = "Stands for 9 images: 9 images are more like it than like any that is labelled or listed before it.";
+    return [field("label", { title: meaning }, "By ", by), field("button", { type: "button", id: "refill", onclick: () => attempt(refillQueue) }, "Choose anew"), votes, field("span", { className: "quiet", id: "source" }, model.state.suggestions ? `Suggested by ${model.state.suggestions.source}.` : "")];
   }
   if (tab === "search") {
     const text = field("input", { id: "find", maxLength: 500, placeholder: "part of a file name", value: named });
