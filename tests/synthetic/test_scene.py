@@ -80,7 +80,7 @@ def test_raw_pixels_do_not_solve_it_and_a_supervised_network_does(drawn: tuple[A
     net, head = build_backbone("nano"), torch.nn.Linear(128, len(CLASS_NAMES))
     parameters = [*net.parameters(), *head.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=5e-4)
-    epochs, batch = 10, 128
+    epochs, batch = 6, 64
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs * (len(images) // batch + 1))
     for epoch in range(epochs):
         for ids in map(torch.from_numpy, epoch_batches(len(images), batch, 0, epoch)):
@@ -92,4 +92,4 @@ def test_raw_pixels_do_not_solve_it_and_a_supervised_network_does(drawn: tuple[A
             schedule.step()
     with torch.no_grad():
         accuracy = (head(net.eval()(val_images)).argmax(1) == val_labels).float().mean()
-    assert accuracy >= 0.8  # 0.92 and 0.94 at seeds 0 and 1
+    assert accuracy >= 0.8  # 0.91 to 0.94 at seeds 0 to 2
