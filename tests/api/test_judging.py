@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import csml as library
-from conftest import SMALL_RUN, csml
+from conftest import SMALL_RUN, csml, noise_photos
 from csml.config import ImagesConfig
 from csml.models.backbones import build_backbone
 from csml.runs.directory import RunDirectory
@@ -100,3 +100,15 @@ def test_names_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert judged.path == Path("knn-pixels.json")
     features, _ = library.embed("pixels", pixels)
     assert features.shape == (60, 3 * 32 * 32)
+
+
+def test_after_a_run_on_a_folder_nothing_computes_its_features_again(tmp_path: Path) -> None:
+    noise_photos(tmp_path / "photos", 12)
+    words = ["pretrain", *SMALL_RUN, "--data", "photos", "--epochs", "1", "--batch_size", "6", "--images.size", "16"]
+    words += ["--contrast.queue_length", "6", "--neighbors.k", "2"]
+    for name, more in (("run", []), ("without", ["--monitor.keep_features", "false", "--seed", "1"])):
+        done = csml("pretrain", *words[1:], *more, "--out", name, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        asked = csml("select", name, "3", "--output", f"{name}.csv", cwd=tmp_path)
+        assert asked.returncode == 0, asked.stderr
+        assert ("features of 12 of 12 images were computed before" in asked.stderr) == (name == "run")

@@ -1,4 +1,4 @@
-"""Pre-training beside its baselines: what is to be beaten, said before it, and how far it got, said after it."""
+"""What surrounds pre-training: what it has to beat, how far it got, and the features that others begin with."""
 
 import logging
 
@@ -6,14 +6,19 @@ from lightning_fabric import Fabric
 
 from csml.api.judging import is_judged, judge_weights, warn_below
 from csml.config import KnnConfig, PretrainConfig
+from csml.data.failures import Failures
 from csml.data.open import DataSplits
 from csml.distributed.world import world_of
 from csml.evaluation.baselines import baselines_of_run
+from csml.evaluation.stored_features import can_keep, stored_features
 from csml.evaluation.verdict import in_words
 from csml.runs.directory import RunDirectory
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
+
+_MOST_KEPT = 20_000
+"""Images whose features are computed at the end of a run."""
 
 
 def say_what_to_beat(run: RunDirectory, config: PretrainConfig, data: DataSplits, fabric: Fabric) -> None:
@@ -40,6 +45,15 @@ def say_outcome(run: RunDirectory, config: PretrainConfig, data: DataSplits, fab
     beside = in_words({name: by_k[k] for name, by_k in result.baselines.items()})
     log.info("%d-NN of the run: %.1f%% (%s)", k, 100 * result.accuracy[k], beside)
     warn_below(root, result)
+
+
+def keep_features(run: RunDirectory, config: PretrainConfig, data: DataSplits, fabric: Fabric) -> None:
+    """Compute the features that `select`, `explore`, `finetune` and the others begin with, so that they do not wait."""
+    backbone, images = load_backbone(run.root), data.train
+    wanted = config.monitor.keep_features and len(images) <= _MOST_KEPT
+    if wanted and world_of(fabric).size == 1 and can_keep(backbone, images):
+        nothing_fails = Failures(images, tolerated=1.0, quiet=True)  # training counted and reported them
+        stored_features(backbone.to(fabric.device), images, config.images, fabric, failures=nothing_fails)
 
 
 def _knn(config: PretrainConfig) -> KnnConfig:

@@ -9,7 +9,7 @@ from typing import Any
 
 from csml.api.choosing import choose, explain, is_automatic
 from csml.api.data import data_setting, open_splits
-from csml.api.outcome import say_outcome, say_what_to_beat
+from csml.api.outcome import keep_features, say_outcome, say_what_to_beat
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, settled, start, train
 from csml.api.settings import given, training_config
@@ -146,6 +146,7 @@ def _train_on(data: DataSplits, world: World, config: PretrainConfig, options: O
         train(session, task, config, fabric)
         task.keep_best()
         say_outcome(session.run, config, data, fabric)
+        keep_features(session.run, config, data, fabric)
     return session.run.root
 
 

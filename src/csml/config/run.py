@@ -50,6 +50,9 @@ class OnlineTestConfig(MonitorConfig):
     baselines: bool = True
     """If the data has labels: say before the training which kNN accuracy is to be beaten (largest class, raw pixels,
     untrained network, starting weights), and judge the finished run beside it, as `csml knn` does."""
+    keep_features: bool = True
+    """At the end compute the features of all images of a folder, at most 20,000, and keep them in csml's cache: select,
+    explore, finetune and embed begin with them."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def stored_features(
     The images of folders and lists are kept, in a single process; all others are computed.
     """
     failures = failures or Failures(images, config.max_failed)
-    if world_of(fabric).size > 1 or not _is_kept(backbone, images):
+    if world_of(fabric).size > 1 or not can_keep(backbone, images):
         return extract_features(
             backbone, images, config, fabric, stages, description=description, failures=failures, only_mine=only_mine
         )
@@ -80,7 +80,7 @@ def stored_batches(
     backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric, stage: int = 4, batch_size: int = 256
 ) -> Iterator[FeatureBatch]:
     """Like `feature_batches` for one stage, from the cache where it keeps these images."""
-    if world_of(fabric).size > 1 or not _is_kept(backbone, images):
+    if world_of(fabric).size > 1 or not can_keep(backbone, images):
         yield from feature_batches(backbone, images, config, fabric, (stage,), batch_size)
         return
     everything = Failures(images, tolerated=1.0, quiet=True)  # whoever takes the batches counts
@@ -149,7 +149,7 @@ def _remove_oldest() -> None:
         excess -= size
 
 
-def _is_kept(backbone: Backbone, images: Images) -> bool:
+def can_keep(backbone: Backbone, images: Images) -> bool:
     """Whether the features of these images are worth keeping, and fit."""
     room = 4 * len(images) * sum(feature_channels(backbone).values())
     return 0 < room <= _MOST // 2 and _in_files(images) and not isinstance(backbone, RawPixels)
