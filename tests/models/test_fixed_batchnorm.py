@@ -7,25 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from csml.distributed.world import World
-from csml.models import Encoder, build_backbone
+from csml.models import Encoder
 from csml.models.fixed_batchnorm import FixedBatchNorm
 from csml.models.split_batchnorm import SplitBatchNorm2d, split_batchnorm
 from csml.models.sync_batchnorm import synchronised
+from networks import trained
 
 NETWORKS = ["nano", "resnet18", "timm:test_resnet", "timm:test_efficientnet", "timm:regnety_002"]
-
-
-def trained(name: str) -> nn.Module:
-    """A network with statistics, scales and shifts of its own."""
-    torch.manual_seed(0)
-    net = build_backbone(name)
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.5, 0.5)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.uniform_(module.bias, -0.5, 0.5)
-    return net
 
 
 def fixed(net: nn.Module) -> Encoder:

@@ -7,10 +7,11 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from csml.models import Encoder, build_backbone
+from csml.models import Encoder
 from csml.models.backbones import FeatureNet
 from csml.models.fixed_batchnorm import FixedBatchNorm, fix_batchnorm
 from csml.models.merged_batchnorm import MergedConv2d, for_use, merge_batchnorm
+from networks import trained
 
 MERGED = {
     "nano": 12, "resnet18": 20, "resnet50": 53, "timm:test_resnet": None, "timm:test_efficientnet": None,
@@ -18,19 +19,6 @@ MERGED = {
     "timm:test_convnext": 0,
 }  # fmt: skip
 """Network → how many of its convolutions have a BatchNorm after them; None: more than half."""
-
-
-def trained(name: str) -> nn.Module:
-    """A network with statistics, scales and shifts of its own."""
-    torch.manual_seed(0)
-    net = build_backbone(name)
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.2, 0.2)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.uniform_(module.bias, -0.2, 0.2)
-    return net
 
 
 def images(side: int = 64) -> Tensor:
