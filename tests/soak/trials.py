@@ -49,7 +49,8 @@ class Ground:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"CSML_CACHE": str(self.disk / "cache"), "OMP_NUM_THREADS": "1"}
+        """Nothing is measured: with an empty cache, what is fast just then would decide how a run computes."""
+        return {"CSML_CACHE": str(self.disk / "cache"), "CSML_MEASURE": "0", "OMP_NUM_THREADS": "1"}
 
     def undisturbed(self, name: str) -> Path:
         return self.place / "undisturbed" / name
