@@ -13,6 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from PIL import Image
 
+import csml
 import csml.synthetic as synthetic
 from conftest import assert_same, untimed
 from csml.runs.checkpoint import load_newest
@@ -42,6 +43,12 @@ def workplace(tmp_path: Path) -> Path:
 
 def notebook(*cells: str) -> "nbformat.NotebookNode":
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+
+
+def test_the_table_of_functions_has_them_all() -> None:
+    _, table = PAGE.split("## All functions")
+    shown = set(re.findall(r"`csml\.(\w+)\(", table))
+    assert shown == {*csml.__all__} - {"CsmlError", "Interrupted", "__version__"}
 
 
 def test_the_page_runs_in_a_fresh_process_and_prints_only_what_it_says(workplace: Path) -> None:
