@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from conftest import noise_photos
 from csml.config import ImagesConfig
 from csml.data import open_data
+from csml.data.folder_index import index_folder
 from csml.data.images import FolderImages
-from csml.data.index import index_folder
 from csml.data.labels import LabeledData, choose_labels, ids_in, stratified
 from csml.data.open import DataSplits
 from csml.data.tables import read_table
@@ -116,7 +116,7 @@ def test_a_repeated_line_is_told_and_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("00.png,cat\n00.png,dog\n", "line 2: 00.png is 'dog' here and 'cat' in line 1"),
         ("00.png,\n01.png,\n", "has no label yet"),
@@ -127,10 +127,10 @@ def test_a_repeated_line_is_told_and_counts_once(tmp_path: Path) -> None:
         ("00.png,cat\n01.png,cat\n", "two classes"),
     ],
 )
-def test_a_table_that_cannot_be_meant_is_refused_with_the_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_table_that_cannot_be_meant_is_refused_with_the_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(CsmlError) as caught:
         chosen(flat(tmp_path), text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from csml.data.bit_depth import COLOUR, Reading, as_bytes, false_colour
 from csml.data.decode import Decodable, DecodeError, bands_of
-from csml.data.depth import COLOUR, Reading, as_bytes, false_colour
 from csml.data.images import FINGERPRINTED, UNLABELED, ArrayImages, FileImages, Images, fingerprint_ids
 from csml.errors import CsmlError
 from csml.files import cache_key

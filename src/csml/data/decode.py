@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError, features
 
-from csml.data.depth import COLOUR, Reading, as_bytes
+from csml.data.bit_depth import COLOUR, Reading, as_bytes
 from csml.files import require_file
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"})

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from csml.config import NAMED, ImagesConfig
-from csml.data.decoded import store_for
-from csml.data.depth import reading_of
+from csml.data.bit_depth import reading_of
+from csml.data.decoded_cache import store_for
+from csml.data.folder_index import FolderIndex, index_folder, left_out
 from csml.data.images import FolderImages
-from csml.data.index import FolderIndex, index_folder, left_out
 from csml.data.layout import TRAIN_FOLDERS, VAL_FOLDERS, folder_labels
 from csml.errors import CsmlError
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from csml.config import HUB
-from csml.data.depth import Reading
+from csml.data.bit_depth import Reading
 from csml.data.images import UNLABELED, FileImages, fingerprint_ids
 from csml.data.layout import TRAIN_FOLDERS, VAL_FOLDERS, numbers_of, text_labels
 from csml.errors import CsmlError, reason

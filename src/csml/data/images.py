@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from csml.data.cutting import cut_picture
+from csml.data.bit_depth import COLOUR, Reading, false_colour
+from csml.data.cropping import crop_picture
 from csml.data.decode import Decodable, DecodeError, open_picture
-from csml.data.decoded import DecodedStore
-from csml.data.depth import COLOUR, Reading, false_colour
-from csml.data.index import FolderIndex
+from csml.data.decoded_cache import DecodedStore
+from csml.data.folder_index import FolderIndex
 from csml.files import cache_key
 from csml.pixels import crop_resize
 
@@ -147,7 +147,7 @@ class FileImages(ABC):
                 if picture is None:
                     continue
                 with suppress(DecodeError):
-                    pieces = cut_picture(picture, boxes[row], [size for _, size in cuts])
+                    pieces = crop_picture(picture, boxes[row], [size for _, size in cuts])
                     for crop, piece in zip(crops, pieces, strict=True):
                         crop[start + row] = piece
                     good[start + row] = True

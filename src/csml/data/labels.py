@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from csml.data.concat import ConcatImages
+from csml.data.image_names import Names
 from csml.data.images import UNLABELED, Images, Subset
-from csml.data.names import Names
 from csml.data.open import DataSplits, hold_out
 from csml.data.tables import as_cell, read_list, read_table
 from csml.errors import CsmlError, some

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from csml.config import ImagesConfig
+from csml.data.bit_depth import reading_of
 from csml.data.decode import image_suffixes
-from csml.data.decoded import store_for
-from csml.data.depth import reading_of
+from csml.data.decoded_cache import store_for
+from csml.data.folder_index import index_paths, say_left_out, suffix_of
 from csml.data.images import FolderImages, Images
-from csml.data.index import index_paths, say_left_out, suffix_of
 from csml.data.layout import arrange
 from csml.data.tables import TABLES, read_image_table, read_list
 from csml.errors import CsmlError, some

@@ -7,7 +7,7 @@ import numpy as np
 from csml.config import ImagesConfig, split_sources
 from csml.data.concat import ConcatImages
 from csml.data.decode import DecodeError, Picture
-from csml.data.decoded import say_store
+from csml.data.decoded_cache import say_store
 from csml.data.downloads import cifar10, cifar100, stl10
 from csml.data.huggingface import HubImages
 from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_ids, source_of

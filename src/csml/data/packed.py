@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from csml.data.depth import COLOUR, Reading
+from csml.data.bit_depth import COLOUR, Reading
 from csml.data.images import UNLABELED, FileImages, FolderImages
 from csml.errors import CsmlError, reason
 from csml.extras import extra

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from csml.config import ImagesConfig
-from csml.data.depth import reading_of
+from csml.data.bit_depth import reading_of
 from csml.data.images import Images
 from csml.data.layout import arrange, split_parts
 from csml.data.tars import COMPRESSED, TarImages, read_contents

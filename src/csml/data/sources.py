@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from csml.config import HUB, ImagesConfig
+from csml.data.bit_depth import reading_of
 from csml.data.concat import ConcatImages
-from csml.data.depth import reading_of
+from csml.data.folder_index import say_left_out
 from csml.data.folders import folder_notes, open_folders
 from csml.data.huggingface import is_saved, load, open_dataset
 from csml.data.images import UNLABELED, Images, Subset
-from csml.data.index import say_left_out
 from csml.data.layout import numbers_of
 from csml.data.lists import LISTS, open_list, open_matches
 from csml.data.patterns import expand, fixed_part, is_pattern

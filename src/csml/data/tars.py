@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from csml.data.bit_depth import COLOUR, Reading
 from csml.data.decode import image_suffixes
-from csml.data.depth import COLOUR, Reading
+from csml.data.folder_index import index_paths, suffix_of
 from csml.data.images import UNLABELED, FileImages
-from csml.data.index import index_paths, suffix_of
 from csml.errors import CsmlError, reason
 from csml.files import cache_dir, cache_key, read_json, save_array, write_json
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from csml.data.bit_depth import Reading, as_bytes, false_colour
 from csml.data.decode import DecodeError, as_decode_error, check_channels
-from csml.data.depth import Reading, as_bytes, false_colour
 from csml.extras import MissingExtra, extra
 
 _LUMA = (0.299, 0.587, 0.114)

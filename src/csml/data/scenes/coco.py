@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from csml.data.scenes.folder import Folder, role_of
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError
 from csml.files import read_file
 
@@ -60,10 +60,12 @@ def _looks_like_coco(file: Path) -> bool:
     return sum(key in text for key in _KEYS) >= 2
 
 
-def _read_part(folder: Folder, file: Path, repairs: Repairs) -> Found:
+def _read_part(folder: Folder, file: Path, repairs: Repairs) -> RawAnnotations:
     content = read_coco(file)
     categories = _categories(file, content)
-    return Found(_scenes(folder, file, content, categories, repairs), {n: id for id, n in categories.items()}, file)
+    return RawAnnotations(
+        _scenes(folder, file, content, categories, repairs), {n: id for id, n in categories.items()}, file
+    )
 
 
 def read_coco(file: Path) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def numbers_in(values: Any, count: int) -> list[float] | None:
 
 def _scenes(
     folder: Folder, file: Path, content: dict[str, Any], categories: dict[int, str], repairs: Repairs
-) -> list[FoundScene]:
+) -> list[RawScene]:
     images: dict[Any, tuple[str, tuple[int, int] | None]] = {}
     for row in content["images"]:
         if not isinstance(row.get("file_name"), str) or not isinstance(row.get("id"), (int, str)):
@@ -120,7 +122,7 @@ def _scenes(
         sized = all(isinstance(row.get(side), int) and 0 < row[side] <= _LONGEST_SIDE for side in ("height", "width"))
         name = row["file_name"].replace("\\", "/")
         images[row["id"]] = (name, (row["height"], row["width"]) if sized else None)
-    objects: dict[Any, list[FoundObject]] = defaultdict(list)
+    objects: dict[Any, list[RawObject]] = defaultdict(list)
     for row in content["annotations"]:
         image, category = key_of(row.get("image_id")), key_of(row.get("category_id"))
         if image not in images:
@@ -130,9 +132,9 @@ def _scenes(
         else:
             box = _corners(row.get("bbox"))
             crowd = bool(row.get("iscrowd", 0))
-            objects[image].append(FoundObject(categories[category], box, crowd, False, row.get("segmentation")))
+            objects[image].append(RawObject(categories[category], box, crowd, False, row.get("segmentation")))
     place = _image_folder(folder.root, file, [name for name, _ in images.values()])
-    return [FoundScene(_image(folder, file, place, name), id, size, objects[id]) for id, (name, size) in images.items()]
+    return [RawScene(_image(folder, file, place, name), id, size, objects[id]) for id, (name, size) in images.items()]
 
 
 def _image(folder: Folder, file: Path, place: Path | None, name: str) -> Path:

@@ -10,7 +10,7 @@ from pycocotools import mask as rle
 
 from csml.data.decode import as_decode_error
 from csml.data.scenes.annotations import Rle, encode_masks
-from csml.data.scenes.found import FoundObject, Repairs
+from csml.data.scenes.raw_annotations import RawObject, Repairs
 
 _VOID = 255
 """Border pixels in Pascal's masks."""
@@ -54,7 +54,7 @@ def read_single(path: Path) -> Rle | None:
     return encode_masks(covered[None])[0] if covered.any() else None
 
 
-def with_masks(objects: Sequence[FoundObject], masks: dict[int, Rle], name: str, repairs: Repairs) -> list[FoundObject]:
+def with_masks(objects: Sequence[RawObject], masks: dict[int, Rle], name: str, repairs: Repairs) -> list[RawObject]:
     """Objects with their masks: object number n, from 1, has the value n. A mask elsewhere than the box is left out."""
     matched = []
     for number, one in enumerate(objects, start=1):

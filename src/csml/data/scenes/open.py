@@ -12,8 +12,8 @@ from csml.data.scenes.annotations import Scenes
 from csml.data.scenes.coco import coco_parts, is_coco
 from csml.data.scenes.fiftyone import fiftyone_parts, is_fiftyone
 from csml.data.scenes.folder import Folder
-from csml.data.scenes.found import Found, FoundScene, Part, Repairs
 from csml.data.scenes.masks import is_masks, mask_parts
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawScene, Repairs
 from csml.data.scenes.repair import assemble
 from csml.data.scenes.splitting import chosen_parts, copies, repeated, stratified
 from csml.data.scenes.synthetic import synthetic_scenes
@@ -162,12 +162,12 @@ def _contents(folder: Folder) -> str:
     return "it holds " + ", ".join(counts)
 
 
-def _read(parts: Sequence[Part], repairs: Repairs) -> Found:
+def _read(parts: Sequence[Part], repairs: Repairs) -> RawAnnotations:
     """What the parts say together, with every image once; image ids then begin with the year or name of the part."""
     found = [part.read(repairs) for part in parts]
     if len(found) == 1:
         return found[0]
-    scenes: dict[Path, FoundScene] = {}
+    scenes: dict[Path, RawScene] = {}
     for part, each in zip(parts, found, strict=True):
         place = Path(part.name).parent.as_posix()
         for scene in each.scenes:
@@ -176,10 +176,10 @@ def _read(parts: Sequence[Part], repairs: Repairs) -> Found:
     ids = {name: id for each in reversed(found) for name, id in each.categories.items()}
     if len(set(ids.values())) < len(ids):  # the parts number their classes differently
         ids = {name: number for number, name in enumerate(sorted(ids), start=1)}
-    return Found(list(scenes.values()), ids)
+    return RawAnnotations(list(scenes.values()), ids)
 
 
-def _numbered(scenes: Sequence[FoundScene], root: Path, repairs: Repairs) -> dict[str, int]:
+def _numbered(scenes: Sequence[RawScene], root: Path, repairs: Repairs) -> dict[str, int]:
     names = sorted({one.name for scene in scenes for one in scene.objects})
     if not names:
         why = f" ({repairs.rows[0][0]}: {repairs.rows[0][1]})" if repairs.rows else ""

@@ -7,7 +7,7 @@ import numpy as np
 
 from csml.data.images import FileImages, source_ids, source_of
 from csml.data.scenes.annotations import Annotations, Scenes
-from csml.data.scenes.found import Part
+from csml.data.scenes.raw_annotations import Part
 from csml.errors import CsmlError, some
 from csml.files import checksum
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 from csml.data.decode import EXTENSIONS
 from csml.data.scenes.folder import Folder
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
 from csml.data.scenes.instance_masks import read_instances, with_masks
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError, some
 from csml.files import require_file
 from csml.progress import watched
@@ -66,7 +66,7 @@ def _lists(folder: Folder) -> list[Part]:
     ]
 
 
-def _read_list(folder: Folder, year: Path, list_file: Path, repairs: Repairs) -> Found:
+def _read_list(folder: Folder, year: Path, list_file: Path, repairs: Repairs) -> RawAnnotations:
     try:
         lines = list_file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -84,10 +84,10 @@ def _read_list(folder: Folder, year: Path, list_file: Path, repairs: Repairs) ->
             f"data: {annotations} has none of the {len(stems)} XML files that {folder.relative(list_file)} names, "
             f"such as {stems[0]}.xml"
         )
-    return Found(scenes, {})
+    return RawAnnotations(scenes, {})
 
 
-def _read_files(folder: Folder, files: list[Path], repairs: Repairs) -> Found:
+def _read_files(folder: Folder, files: list[Path], repairs: Repairs) -> RawAnnotations:
     names = [file.stem for file in files]
     unique = len(set(names)) == len(names)
     scenes = []
@@ -99,12 +99,12 @@ def _read_files(folder: Folder, files: list[Path], repairs: Repairs) -> Found:
     if not scenes:
         problem = f" ({repairs.rows[0][0]}: {repairs.rows[0][1]})" if repairs.rows else ""
         raise CsmlError(f"data: no XML file of {some([folder.relative(file) for file in files])} can be used{problem}")
-    return Found(scenes, {})
+    return RawAnnotations(scenes, {})
 
 
 def _read_annotation(
     folder: Folder, file: Path, id: str, repairs: Repairs, year: Path | None = None
-) -> FoundScene | None:
+) -> RawScene | None:
     try:
         require_file(file)  # a list may name a pipe
         tree = ElementTree.parse(file).getroot()
@@ -114,7 +114,7 @@ def _read_annotation(
     except (ElementTree.ParseError, ValueError) as error:
         repairs.add("annotation cannot be read, image skipped", file.name, str(error))
         return None
-    objects: list[FoundObject] = []
+    objects: list[RawObject] = []
     for element in tree.iter("object"):
         name, corners = (element.findtext("name") or "").strip(), element.find("bndbox")
         try:
@@ -127,10 +127,10 @@ def _read_annotation(
         difficult = (element.findtext("difficult") or "0").strip() == "1"
         # VOC counts pixels from 1 and includes the last one, so the smaller coordinate is reduced by one pixel.
         box = (x0 - (x0 <= x1), y0 - (y0 <= y1), x1 - (x1 < x0), y1 - (y1 < y0))
-        objects.append(FoundObject(name, box, difficult=difficult))
+        objects.append(RawObject(name, box, difficult=difficult))
     if year is not None and (masks := year / "SegmentationObject" / f"{file.stem}.png").exists():
         objects = with_masks(objects, read_instances(masks), file.name, repairs)
-    return FoundScene(_image_of(folder, file, tree, year), id, _stated_size(tree), objects)
+    return RawScene(_image_of(folder, file, tree, year), id, _stated_size(tree), objects)
 
 
 def _image_of(folder: Folder, file: Path, tree: ElementTree.Element, year: Path | None) -> Path:

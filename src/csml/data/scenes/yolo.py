@@ -8,7 +8,7 @@ from typing import Any
 from csml.config.yaml_files import load_yaml
 from csml.data.decode import DecodeError, Picture
 from csml.data.scenes.folder import Folder
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError, disk_problem, some
 from csml.files import read_file
 from csml.progress import watched
@@ -128,7 +128,7 @@ def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]
 
 def _read(
     folder: Folder, images: list[Path], labels_of: dict[Path | None, Path], names: dict[int, str], repairs: Repairs
-) -> Found:
+) -> RawAnnotations:
     scenes = []
     unique = len({image.stem for image in images}) == len(images)
     for image in watched(images, "reading annotations", total=len(images)):
@@ -137,12 +137,12 @@ def _read(
         try:
             picture = Picture(image)
         except DecodeError:
-            scenes.append(FoundScene(image, id, None, []))
+            scenes.append(RawScene(image, id, None, []))
             continue
         size = (picture.height, picture.width)
         picture.close()
         objects = [] if label_file is None else _objects(label_file, size, names, repairs)
-        scenes.append(FoundScene(image, id, size, objects))
+        scenes.append(RawScene(image, id, size, objects))
     used = {one.name for scene in scenes for one in scene.objects}
     if not used:
         raise CsmlError(
@@ -150,10 +150,10 @@ def _read(
         )
     known = {name: number + 1 for number, name in names.items()}
     extra = {name: len(known) + place for place, name in enumerate(sorted(used - set(known)), start=1)}
-    return Found(scenes, known | extra)
+    return RawAnnotations(scenes, known | extra)
 
 
-def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: Repairs) -> list[FoundObject]:
+def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: Repairs) -> list[RawObject]:
     height, width = size
     found = []
     for number, line in enumerate(_text(file).splitlines(), start=1):
@@ -170,8 +170,8 @@ def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: 
         if len(values) == 4:
             x, y, w, h = values
             box = ((x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height)
-            found.append(FoundObject(name, box))
+            found.append(RawObject(name, box))
         else:
             polygon = [value * (height if place % 2 else width) for place, value in enumerate(values)]
-            found.append(FoundObject(name, None, segmentation=[polygon]))
+            found.append(RawObject(name, None, segmentation=[polygon]))
     return found
