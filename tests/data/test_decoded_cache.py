@@ -12,7 +12,7 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 
 from csml.config import ImagesConfig
-from csml.data.decoded_cache import DecodedStore, decoded_folder, read_entry, say_store, store_for
+from csml.data.decoded_cache import DecodedStore, decoded_folder, describe_cache, read_entry, store_for
 from csml.data.folders import folder_images
 from csml.data.images import FolderImages
 from csml.data.loading import _random_cut, worker_count
@@ -135,7 +135,7 @@ def test_auto_is_off_for_what_does_not_fit_and_says_so(photos: Path) -> None:
     assert store_for(config, 5000) is not None
     assert store_for(config, 1_281_167) is None
     assert store_for(ImagesConfig(size=224, cache="off"), 5) is None
-    line = say_store(ImagesConfig(size=224, cache_gb=0.001), 4, photos.glob("*.jpg"))
+    line = describe_cache(ImagesConfig(size=224, cache_gb=0.001), 4, photos.glob("*.jpg"))
     assert line is not None and "images.cache: off" in line and "cache_gb" in line
 
 

@@ -170,7 +170,7 @@ def test_of_a_few_labels_none_is_held_out_unless_it_is_asked_for(
     asked = choose_labels(data, str(table), None, None, 0.2, 0)
     assert (0 if left.val is None else len(left.val)) == tested
     assert asked.val is not None and len(asked.val) >= 0.15 * labels
-    said = "held out for testing" if tested else f"all {labels} are learnt from, as they are few; cross-validation"
+    said = "held out for testing" if tested else f"all {labels} are used for training, because there are few"
     assert any(said in note for note in left.notes)
     assert any("(--holdout 0)" in note for note in choose_labels(data, str(table), None, None, 0, 0).notes)
 

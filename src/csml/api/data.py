@@ -10,7 +10,7 @@ from csml.data.bit_depth import reading_of
 from csml.data.datasets import images_of
 from csml.data.huggingface import is_dataset, open_dataset
 from csml.data.images import Images
-from csml.data.open import DataSplits, judged_on, open_data, splits_of
+from csml.data.open import DataSplits, open_data, splits_of, splits_to_test
 from csml.distributed.world import World
 from csml.errors import CsmlError
 
@@ -52,7 +52,7 @@ def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = 
 def _splits_in_memory(data: Any, images: ImagesConfig) -> DataSplits:
     reading = reading_of(images)
     splits = open_dataset(data, reading, IN_MEMORY) if is_dataset(data) else {"train": images_of(data, reading)}
-    return judged_on(splits_of(splits["train"], splits.get("val")), images.test)
+    return splits_to_test(splits_of(splits["train"], splits.get("val")), images.test)
 
 
 def labeled_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = None) -> tuple[Images, Images]:

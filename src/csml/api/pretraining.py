@@ -122,7 +122,7 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
 
 
 def _run_fitted(given_keys: frozenset[str], config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
-    """Like `run_pretrain`, but adapts a preset meant for more images than there are; settings in `given_keys` are kept."""
+    """Like `run_pretrain`, but adapts a preset made for more images than there are; settings in `given_keys` stay."""
     world = join_world(config.hardware)
     data = open_splits(world, config.data, config.images, in_memory)
     fitted = fitted_to_data(config, len(data.train), given_keys)

@@ -1,4 +1,4 @@
-"""Numbers of any depth as bytes: which channels a network sees, and how 16 bits become 8."""
+"""Pixel values of any bit depth as bytes: which channels a network gets, and how 16 bits become 8."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +25,7 @@ COLOUR = Reading()
 
 
 def reading_of(config: ImagesConfig) -> Reading:
-    """What the settings say."""
+    """The channels and bit depth of the settings."""
     return Reading(config.channels, config.sixteen_bit)
 
 

@@ -1,4 +1,4 @@
-"""Square crops of one picture, which is decoded once and no larger than they need."""
+"""Square crops of one picture, which is decoded once and no larger than needed."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def crop_picture(picture: Decodable, boxes: np.ndarray, sizes: Sequence[int]) ->
 
 
 def _cut_band(band: Image.Image, box: tuple[float, float, float, float], size: int, whole: bool) -> Image.Image:
-    """A square crop. In an image that was shrunk, a box begins and ends between pixels."""
+    """A square crop. In a shrunk image, a box has fractional coordinates."""
     if whole:
         left, top, right, bottom = map(int, box)
         return band.crop((left, top, right, bottom)).resize((size, size), Image.Resampling.BILINEAR)

@@ -1,9 +1,9 @@
-"""Decoded images, kept in the cache: an epoch reads pixels instead of decoding every file once more.
+"""A cache of decoded images: an epoch reads pixels instead of decoding every file again.
 
 Each image is one file: a header, and its pixels, no larger than crops need. The name of the file is a hash of the
-image's path, size and time, so a changed image is another entry. Whoever needs an image first, in whichever process,
-stores it. A crop is cut from the reduced image whether or not that was stored before: what the cache holds changes the
-speed of a run, never its result.
+image's path, size and time, so a changed image gets a new entry. The first process that needs an image stores it. A
+crop is always cut from the reduced image, whether or not it was cached before: the cache changes the speed of a run,
+never its result.
 """
 
 import contextlib
@@ -28,27 +28,27 @@ _HEADER = struct.Struct("<4sIIIIII")
 """mark, height and width of the image, height, width and channels stored, checksum of the pixels"""
 _MARK = b"csm1"
 _DETAIL, _ROUND = 2.25, 32
-"""The shorter side is so many times `images.size`, rounded up: a crop of a fifth of the area is not enlarged. It is
-never less than the centre crops of `images.eval_size` need."""
+"""The shorter side as a multiple of `images.size`, and the step to which it is rounded up: a crop of a fifth of the
+area is not enlarged. It is never less than the centre crops of `images.eval_size` need."""
 _LONGEST = 3
-"""Images that are more times longer than wide are read from their files."""
+"""Images with a larger aspect ratio are read from their files."""
 _ENLARGED = 1.05
-"""By how much a crop may be enlarged before its file is decoded instead."""
+"""Largest factor by which a crop may be enlarged; beyond it the file is decoded instead."""
 _USUAL_RATIO = 4 / 3
 _GB = 10**9
 
 
 @dataclass(frozen=True)
 class DecodedStore:
-    """Images of at most `side` pixels (the shorter side) in the cache."""
+    """Cached images with a shorter side of at most `side` pixels."""
 
     side: int
     reading: Reading
     most: int
-    """bytes that all entries together may take"""
+    """size limit of all entries together, in bytes"""
 
     def open(self, path: Path) -> Decodable:
-        """The image in a file, from the cache if it is there; raises DecodeError if it is not an image."""
+        """Open an image, from the cache if possible; raises DecodeError if the file is not an image."""
         entry = self.entry(path)
         stored = None if entry is None else read_entry(entry, self.reading.channels)
         if stored is not None:
@@ -59,7 +59,7 @@ class DecodedStore:
         return picture
 
     def reduced(self, picture: Decodable, path: Path | None = None) -> Decodable:
-        """What the store would keep of a picture, so that its crops are those of a stored one."""
+        """The reduced picture that the store would keep, so that its crops equal those of a stored one."""
         shorter, longer = sorted((picture.height, picture.width))
         if longer > _LONGEST * shorter:
             return picture
@@ -70,7 +70,7 @@ class DecodedStore:
         return StoredPicture(picture.height, picture.width, pixels, path, self.reading)
 
     def entry(self, path: Path) -> Path | None:
-        """Where the decoded image is, or would be; None if the file is not there."""
+        """The cache file of a decoded image, which need not exist; None if the image file does not exist."""
         try:
             status = os.stat(path)
         except OSError:
@@ -79,15 +79,15 @@ class DecodedStore:
         return decoded_folder() / key[:2] / key[2:]
 
     def lacking(self, paths: Iterable[Path]) -> int:
-        """How many of the images are not there yet."""
+        """How many of the images are not cached yet."""
         return sum(not (entry and entry.exists()) for entry in map(self.entry, paths))
 
     def bytes_of(self, images: int) -> int:
-        """About how much room so many images take."""
+        """Approximate size of this many images in bytes."""
         return int(images * self.side * self.side * _USUAL_RATIO * self.reading.channels)
 
     def make_room(self, images: int) -> None:
-        """Remove the oldest entries until so many more fit into `most` bytes."""
+        """Remove the oldest entries until this many more images fit into `most` bytes."""
         found = sorted(_entries())
         excess = sum(size for _, size, _ in found) + self.bytes_of(images) - self.most
         for _, size, path in found:
@@ -98,12 +98,12 @@ class DecodedStore:
 
 
 class StoredPicture:
-    """An image whose reduced pixels are at hand.
+    """An image whose reduced pixels are in memory.
 
     Args:
         height, width: of the image in the file; boxes are in its coordinates.
         pixels: uint8 `(h, w, C)`, reduced.
-        path: the file, for who needs more detail; None: there is no more.
+        path: the file, for crops that need more detail; None if there is no file.
         reading: how the file is read.
     """
 
@@ -116,7 +116,7 @@ class StoredPicture:
         return false_colour(self.pixels) if self.path is None else open_picture(self.path, self.reading).rgb(shrink)
 
     def bands(self, shrink: float = 1) -> tuple[Image.Image, ...]:
-        # `shrink` asks for twice the pixels of a crop, because a decoder shrinks roughly; these were resized well.
+        # `shrink` requests twice the pixels of a crop, because decoders shrink coarsely; these were resized accurately.
         enlarged = self.width / self.pixels.shape[1] / max(1.0, 2 * shrink)
         if enlarged > _ENLARGED and self.path is not None:
             return open_picture(self.path, self.reading).bands(shrink)
@@ -128,14 +128,14 @@ class StoredPicture:
 
 
 def store_for(config: ImagesConfig, images: int) -> DecodedStore | None:
-    """The store that `images.cache` asks for; None if it is off, or if so many images do not fit."""
+    """The store of `images.cache`; None if it is off, or if this many images do not fit."""
     store = _store(config)
     fits = store.bytes_of(images) <= store.most
     return store if config.cache == "on" or (config.cache == "auto" and fits) else None
 
 
-def say_store(config: ImagesConfig, images: int, paths: Iterable[Path]) -> str | None:
-    """Make room for so many images, and say what the cache does for them; `paths` are looked at if they fit."""
+def describe_cache(config: ImagesConfig, images: int, paths: Iterable[Path]) -> str | None:
+    """Make room for this many images, and describe for the log what the cache does; `paths` are used if they fit."""
     if config.cache == "off":
         return None
     store, room = store_for(config, images), _store(config).bytes_of(images) / _GB
@@ -169,8 +169,8 @@ def read_entry(file: Path, channels: int) -> tuple[int, int, np.ndarray] | None:
 
 
 def _write_entry(file: Path, height: int, width: int, pixels: np.ndarray) -> None:
-    """Store an image if there is room; a reader sees nothing or all of it. A crash may leave less, which the checksum
-    shows, so nobody waits for the disk."""
+    """Store an image if there is room; readers never see part of it. A crash may leave a truncated file, which the
+    checksum detects, so there is no fsync."""
     content = pixels.tobytes()
     header = _HEADER.pack(_MARK, height, width, *pixels.shape, zlib.adler32(content))
     temporary = file.with_name(f".{file.name}.{os.getpid()}")

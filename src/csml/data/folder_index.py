@@ -20,13 +20,13 @@ from csml.release import install_command
 
 _FORMAT = 2
 _SHOWN = 5
-"""Suffixes that a message names."""
+"""Largest number of suffixes in a message."""
 
 
 @dataclass(frozen=True)
 class FolderIndex:
-    """Paths of N images, relative to a folder. An image's id is its place in this order, the same on every machine:
-    sorted where the folder was searched, else as listed."""
+    """Paths of N images, relative to a folder. An image's id is its position in this order, the same on every machine:
+    sorted if the folder was searched, else as listed."""
 
     root: Path
     store: Path
@@ -36,7 +36,7 @@ class FolderIndex:
     offsets: np.ndarray
     """int64 `(N + 1,)`, the start of each path"""
     given: Path
-    """the same folder as it was given, absolute: it may be a link"""
+    """the folder as given by the user, absolute; it may be a link"""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker maps the same files instead of receiving a copy.
@@ -77,12 +77,12 @@ def index_paths(root: Path, paths: list[bytes]) -> FolderIndex:
 
 
 def left_out(index: FolderIndex) -> str | None:
-    """A line about the files of a folder that are not images for this installation; None if there are none."""
-    return say_left_out(read_json(index.store / "left_out.json"))
+    """A line about the files of a folder that this installation cannot read as images; None if there are none."""
+    return describe_left_out(read_json(index.store / "left_out.json"))
 
 
-def say_left_out(counts: dict[str, int]) -> str | None:
-    """The line for counts of files by suffix, such as `left out 12 files: 10 .txt, 2 .heic (pip install …)`."""
+def describe_left_out(counts: dict[str, int]) -> str | None:
+    """The line for file counts by suffix, such as `left out 12 files: 10 .txt, 2 .heic (pip install …)`."""
     if not counts:
         return None
     ways = dict.fromkeys(HEIC, f" ({install_command('heic')})") | dict.fromkeys(AVIF, " (needs Pillow 11.3)")
@@ -161,7 +161,7 @@ def _write_index(root: Path, store: Path) -> None:
 def _is_folder(entry: "os.DirEntry[bytes]") -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError:  # a link to itself
         return False
 
 

@@ -1,4 +1,4 @@
-"""What an image is called: one spelling in every table and line that csml writes, and all spellings that people use."""
+"""Names of images: one form in every table and message that csml writes, and all forms that users may give."""
 
 import os
 from functools import cached_property
@@ -8,16 +8,16 @@ from csml.data.images import FolderImages, Images, Subset, source_of
 
 
 def path_from_here(images: Images, id: int) -> str:
-    """The path of an image from the current folder, absolute if it lies elsewhere; its name where it is no file.
+    """The path of an image from the current folder, absolute if it is elsewhere; its name if it is not a file.
 
-    So that a path which csml prints can be opened, and means the same in every file that csml writes.
+    So a path that csml prints can be opened, and is the same in every file that csml writes.
     """
     file = file_of(images, id)
     return images.name(id) if file is None else file.removeprefix(os.path.join(os.getcwd(), ""))
 
 
 def file_of(images: Images, id: int) -> str | None:
-    """The absolute path of an image in a folder or a list; None for others. Links are kept as they were given."""
+    """The absolute path of an image in a folder or a list; None for others. Links are not resolved."""
     while isinstance(images, Subset | ConcatImages):
         images, id = (images.images, int(images.ids[id])) if isinstance(images, Subset) else images.member(id)
     if not isinstance(images, FolderImages):
@@ -56,12 +56,12 @@ class Names:
 
     @cached_property
     def _by_place(self) -> dict[str | None, int]:
-        """By absolute path; needed only where the shorter ways do not lead to an image."""
+        """Ids by absolute path; needed only if the shorter forms match no image."""
         return {file_of(self.images, id): id for id in range(len(self.images))}
 
 
 def _roots(images: Images) -> tuple[tuple[str, ...], ...]:
-    """The paths of the images' folder, as it was given and without links, split at slashes: ("", "home", "photos")."""
+    """The paths of the images' folder, as given and with links resolved, split at slashes: ("", "home", "photos")."""
     source = source_of(images)
     if not isinstance(source, FolderImages):
         return ()

@@ -59,7 +59,7 @@ def _is_export(file: Path) -> bool:
 
 
 def _samples(file: Path) -> list[dict[str, Any]]:
-    """Samples as FiftyOneDataset writes them; labels.json is brought into the same form."""
+    """Samples as FiftyOneDataset writes them; labels.json is converted to the same form."""
     try:
         content = json.loads(read_file(file, LARGEST))
         if file.name == _SAMPLES:
@@ -98,14 +98,14 @@ def _read(folder: Folder, file: Path, samples: list[dict[str, Any]], repairs: Re
 
 
 def _detections(sample: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects in the first field that holds any; ground_truth comes first."""
+    """The objects of the first field that has any; ground_truth comes first."""
     fields = sorted(sample, key=lambda key: key != "ground_truth")
     lists = (sample[key].get("detections") for key in fields if isinstance(sample[key], dict))
     return next((found for found in lists if isinstance(found, list)), [])
 
 
 def _object(one: dict[str, Any], size: tuple[int, int], name: str, repairs: Repairs) -> RawObject | None:
-    """An object whose box is x, y, width and height in shares of the image, and whose mask, if any, fills the box."""
+    """An object whose box is x, y, width and height relative to the image, and whose mask, if any, fills the box."""
     height, width = size
     try:
         x, y, w, h = (float(value) for value in one["bounding_box"])
@@ -133,7 +133,7 @@ def _decoded(stated: Any) -> np.ndarray:
 
 
 def _placed(mask: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> dict[str, Any]:
-    """The mask of the whole image: that of the box, resized to the box."""
+    """The mask of the whole image: the mask of the box, resized and placed in it."""
     left, top = round(box[0]), round(box[1])
     right, bottom = max(left + 1, round(box[2])), max(top + 1, round(box[3]))
     rows = (np.arange(bottom - top) * mask.shape[0] // (bottom - top)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Objects that are given by masks alone: Pascal's SegmentationObject, Penn-Fudan's PedMasks, masks/ of the nuclei."""
+"""Objects given by masks alone: Pascal's SegmentationObject, Penn-Fudan's PedMasks, masks/ of the nuclei."""
 
 import re
 from collections import Counter, defaultdict
@@ -18,14 +18,14 @@ from csml.progress import watched
 _OBJECTS, _CLASSES, _PER_IMAGE = "SegmentationObject", "SegmentationClass", "masks"
 _ENDINGS = re.compile(r"[-_.]?(masks?|gt|instances?|labels?|seg)$", re.IGNORECASE)
 _UNNAMED = "object"
-"""The class where only masks are known."""
+"""The class of objects that only have a mask."""
 _STATED = re.compile(r'object (\d+) "([^"]+)"', re.IGNORECASE)
 """The line of a text file in the format "PASCAL Annotation Version 1.00" that names an object."""
 _VOC_CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
-"""What the values 1 to 20 mean in Pascal's SegmentationClass."""
+"""The classes of the values 1 to 20 in Pascal's SegmentationClass."""
 
 
 def is_masks(folder: Folder) -> bool:
@@ -80,7 +80,7 @@ def _objects(mask: Path, alone: bool, colours: dict[int, str], text: Path | None
 
     Args:
         mask: the file.
-        alone: the image has a file for each of its objects.
+        alone: each object of the image has its own file.
         colours: CVAT's label map.
         text: a text file of the same stem as the image, which may name its objects.
     """
@@ -94,7 +94,8 @@ def _objects(mask: Path, alone: bool, colours: dict[int, str], text: Path | None
 
 
 def _names_from_classes(codes: dict[int, Rle], classes: Path, colours: dict[int, str]) -> dict[int, str]:
-    """The class of each instance: what most of its pixels are in the file of the same name in SegmentationClass."""
+    """The class of each instance: the most frequent one of its pixels in the SegmentationClass file of the same
+    name."""
     values = read_values(classes, colours=bool(colours))
     found = {}
     for value, mask in zip(codes, decode_masks(list(codes.values()), values.shape), strict=True):

@@ -1,4 +1,4 @@
-"""What annotation files state, before it is checked against the images."""
+"""The content of annotation files, before it is checked against the images."""
 
 import logging
 from collections import defaultdict
@@ -15,10 +15,10 @@ log = logging.getLogger("csml")
 
 @dataclass(frozen=True)
 class RawObject:
-    """An object as the annotation file states it."""
+    """An object as stated in the annotation file."""
 
     name: str
-    """of its class"""
+    """name of its class"""
     box: tuple[float, float, float, float] | None
     """x0, y0, x1, y1; None: take it from the mask"""
     crowd: bool = False
@@ -29,7 +29,7 @@ class RawObject:
 
 @dataclass(frozen=True)
 class RawScene:
-    """An image as the annotation file states it."""
+    """An image as stated in the annotation file."""
 
     path: Path
     id: int | str
@@ -39,7 +39,7 @@ class RawScene:
 
 
 class RawAnnotations(NamedTuple):
-    """What the annotations of one part say."""
+    """The annotations of one part."""
 
     scenes: list[RawScene]
     categories: dict[str, int]
@@ -50,7 +50,7 @@ class RawAnnotations(NamedTuple):
 
 @dataclass
 class Repairs:
-    """The problems that were found in annotations, and what was done about them."""
+    """The problems found in annotations, and how each was handled."""
 
     rows: list[tuple[str, str, str]] = field(default_factory=list)
     """kind, image, detail"""
@@ -77,12 +77,12 @@ class Repairs:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a data set that can be trained or tested on: a list, a file or a folder. It is read on demand."""
+    """A part of a data set to train or test on: a list, a file or a folder, read on demand."""
 
     name: str
-    """as `--train` and `--test` name it"""
+    """its name for `--train` and `--test`"""
     role: str | None
     """train, val or test, if its name says so"""
     read: Callable[[Repairs], RawAnnotations]
     joins: bool = True
-    """whether several parts with the same role belong together; else one of them has to be named"""
+    """whether parts with the same role are used together; otherwise the user must name one"""

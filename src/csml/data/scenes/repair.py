@@ -22,7 +22,7 @@ _SAME_SHAPE = 0.02
 
 
 class AnnotatedFiles(ListedImages):
-    """Image files; those in `as_stored` are read without the EXIF rotation, since their annotations ignore it."""
+    """Image files; those in `as_stored` are read without the EXIF rotation, because their annotations ignore it."""
 
     def __init__(self, paths: Sequence[Path], root: Path, as_stored: frozenset[int]) -> None:
         super().__init__(paths)
@@ -46,7 +46,7 @@ def assemble(
     """Check every scene against the header of its image and collect the usable ones.
 
     Args:
-        found: what the annotations state.
+        found: the raw annotations.
         root: the folder of the data set.
         categories: the classes to learn and their ids; objects of other classes are left out.
         repairs: collects the problems.
@@ -103,7 +103,7 @@ def _common_scale(stated: tuple[int, int], size: tuple[int, int]) -> float | Non
 
 
 def _scaled(one: RawObject, scale: float) -> RawObject:
-    """The object with scaled box and polygons; a run-length code is left as it is."""
+    """The object with scaled box and polygons; a run-length code is unchanged."""
     box = None if one.box is None else tuple(scale * value for value in one.box)
     segmentation = one.segmentation
     if isinstance(segmentation, list):
@@ -161,7 +161,7 @@ def _clipped(
     if width < _SMALLEST or height < _SMALLEST:
         repairs.add("box without area, skipped", name, stated)
         return None
-    if (np.abs(cut - [x0, y0, x1, y1]) > 1).any():  # a pixel is rounding, or a file that counts from 0
+    if (np.abs(cut - [x0, y0, x1, y1]) > 1).any():  # one pixel may be rounding, or a file that counts from 0
         repairs.add("box past the border, clipped", name, stated)
     return cut
 

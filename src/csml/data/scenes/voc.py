@@ -16,7 +16,7 @@ _SETS = ("ImageSets/Main", "ImageSets/Segmentation")
 _SPLITS = (("trainval", "test"), ("train", "val"), ("train", "test"))
 """Names of the training and test lists; the first pair that exists is used."""
 _LOOKED_AT = 5
-"""XML files of a folder that are opened to see whether they are annotations."""
+"""Number of XML files of a folder that are opened to check whether they are annotations."""
 
 
 def is_voc(folder: Folder) -> bool:
@@ -24,8 +24,8 @@ def is_voc(folder: Folder) -> bool:
 
 
 def voc_parts(folder: Folder) -> list[Part]:
-    """VOC's lists if there are any, such as `trainval` or, of several years, `VOC2007/trainval`; else the XML files by
-    the folder they are in: those of train/, of test/, …"""
+    """VOC's lists if there are any, such as `trainval` or, with several years, `VOC2007/trainval`; else the XML files
+    grouped by folder: train/, test/, …"""
     if lists := _lists(folder):
         return lists
     by_role: dict[str | None, list[Path]] = {}
@@ -43,8 +43,8 @@ def _is_annotation(file: Path) -> bool:
 
 
 def _lists(folder: Folder) -> list[Part]:
-    """The lists of all years. VOC's choice: train on trainval of all years, and test on that of the first year which
-    has a test list, for VOC 2012's is not public."""
+    """The lists of all years. VOC's convention: train on trainval of all years, and test on the first year that has a
+    test list, because that of VOC 2012 is not public."""
     found: dict[str, tuple[Path, Path]] = {}  # list name → year, file
     for file in folder.with_suffix(".txt"):
         year = file.parents[2]
@@ -106,7 +106,7 @@ def _read_annotation(
     folder: Folder, file: Path, id: str, repairs: Repairs, year: Path | None = None
 ) -> RawScene | None:
     try:
-        require_file(file)  # a list may name a pipe
+        require_file(file)  # a list may name a pipe, which would block
         tree = ElementTree.parse(file).getroot()
     except OSError:
         repairs.add("annotation missing, image skipped", file.name)
@@ -134,8 +134,8 @@ def _read_annotation(
 
 
 def _image_of(folder: Folder, file: Path, tree: ElementTree.Element, year: Path | None) -> Path:
-    """VOC's own place first, then the nearest image with the stem of the XML file or the name stated in it."""
-    stated = Path((tree.findtext("filename") or "").strip().replace("\\", "/")).name  # never a path to elsewhere
+    """The image in VOC's own folder, else the nearest one with the stem of the XML file or the name stated in it."""
+    stated = Path((tree.findtext("filename") or "").strip().replace("\\", "/")).name  # never a path to another folder
     places = [file.parent] if year is None else [year / "JPEGImages"]
     same_stem = [stated] if Path(stated).stem == file.stem else []
     candidates = [f"{file.stem}.jpg", *same_stem, *(file.stem + end for end in sorted(EXTENSIONS))]

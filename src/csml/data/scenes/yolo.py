@@ -1,4 +1,4 @@
-"""YOLO's text files, one per image, with a class number and a box or a polygon in shares of the image per line."""
+"""YOLO's text files, one per image, each line a class number and a box or polygon in relative coordinates."""
 
 import re
 from functools import partial
@@ -17,7 +17,7 @@ _LINE = re.compile(rb"\s*\d+(\s+[-+.\deE]+){4,}\s*")
 _SPLITS = {"train": "train", "val": "val", "valid": "val", "test": "test"}
 _NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "labels.txt")
 _LARGEST = 64 * 2**20
-"""Bytes of a text file of annotations."""
+"""Largest size of an annotation file in bytes."""
 _LOOKED_AT = 20
 
 
@@ -26,7 +26,7 @@ def is_yolo(folder: Folder) -> bool:
 
 
 def yolo_parts(folder: Folder) -> list[Part]:
-    """The parts that data.yaml names, if there is one and they exist; else label files by their folder."""
+    """The parts of data.yaml, if there is one and they exist; else label files by folder."""
     description = _description(folder)
     named = _names(folder, description)
     by_image = {_image_of(folder, file): file for file in folder.with_suffix(".txt")}
@@ -79,7 +79,7 @@ def _description(folder: Folder) -> dict[str, Any]:
 
 
 def _names(folder: Folder, description: dict[str, Any]) -> dict[int, str]:
-    """Class names by number: of data.yaml, or of a list such as classes.txt, one per line."""
+    """Class names by number, from data.yaml or from a list such as classes.txt, one per line."""
     listed = description.get("names")
     if isinstance(listed, dict):
         if not all(isinstance(number, int) or str(number).isdecimal() for number in listed):
@@ -101,9 +101,9 @@ def _text(file: Path) -> str:
 
 
 def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]:
-    """The images that data.yaml gives for a split: folders or lists of files, relative to its `path` or its own place.
+    """The images that data.yaml lists for a split: folders or lists of files, relative to its `path` or its own folder.
 
-    Roboflow writes ../train/images where train/images is meant; paths of other machines lead to their last folders.
+    Roboflow writes ../train/images instead of train/images; for paths of other machines, the last folders are matched.
     """
     stated = description.get(key)
     found: list[Path] = []
@@ -133,7 +133,7 @@ def _read(
     unique = len({image.stem for image in images}) == len(images)
     for image in watched(images, "reading annotations", total=len(images)):
         id = image.stem if unique else folder.relative(image.with_suffix(""))
-        label_file = labels_of.get(image)  # an image without a file has no objects, as in YOLO
+        label_file = labels_of.get(image)  # as in YOLO, an image without a label file has no objects
         try:
             picture = Picture(image)
         except DecodeError:
