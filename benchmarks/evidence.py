@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from csml.ablations.outcomes import Outcome, as_json, summarize
 from csml.ablations.plans import Ablation, Variation
 from csml.ablations.plot import draw
-from csml.runs.facts import commit
 from csml.runs.interruption import StopSignals
+from csml.runs.metadata import commit
 from csml.training.loop import TrainingLoop
 
 

@@ -24,10 +24,10 @@ from csml.data.loading import fabric_for
 from csml.data.open import open_data
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.calibration import calibration_error
-from csml.evaluation.few_labels import USUAL_PENALTY, Tried, fit_frozen, try_frozen
+from csml.evaluation.few_labels import USUAL_PENALTY, CrossValidated, fit_frozen, try_frozen
 from csml.evaluation.folds import draw_folds
+from csml.evaluation.label_spreading import fit_spread, link_neighbors, try_spread
 from csml.evaluation.logistic import Linear
-from csml.evaluation.spreading import fit_spread, link_neighbors, try_spread
 from csml.evaluation.stored_features import stored_features
 from csml.runs.directory import RunDirectory
 from csml.weights import load_backbone
@@ -98,7 +98,7 @@ def _learnt(train: Split, test: Split, how: str, count: int, draw: int) -> tuple
     others = torch.ones(len(truth), dtype=torch.bool)
     others[chosen] = False
     labeled, labels, folds = features[chosen], truth[chosen], draw_folds(truth[chosen].numpy(), draw)
-    tried: Tried | None = None
+    tried: CrossValidated | None = None
     if how == SPREAD:
         graph = link_neighbors(labeled, features[others])
         tried = try_spread(graph, labels, classes, folds) if count == CALIBRATED else None

@@ -21,16 +21,16 @@ from csml.config import HardwareConfig, ImagesConfig
 from csml.data.images import ArrayImages
 from csml.data.loading import fabric_for
 from csml.data.open import DataSplits
-from csml.evaluation.index import SearchIndex
-from csml.explorer.drawing import Drawing
+from csml.evaluation.search_index import SearchIndex
+from csml.explorer.map_layout import MapLayout
+from csml.explorer.network_view import NetworkView
 from csml.explorer.server import build_app
 from csml.explorer.store import Store
 from csml.explorer.training import Training
-from csml.explorer.view import View
 from csml.explorer.workbench import Workbench
 from csml.models.backbones import build_backbone
+from csml.reporting.mapped_images import OpenedRun
 from csml.reporting.runs import FinishedRun
-from csml.reporting.seen import Opened
 
 DIMENSIONS, CLOUDS = 512, 20
 LASSO_CORNERS = 200
@@ -46,7 +46,7 @@ def main(count: int) -> None:
             workbench.suggestions()
             print(f"{count:,} images, {what}: the page is there after {time.monotonic() - began:.1f} s", flush=True)
             if what == "cold":
-                workbench.view.drawing.finish()
+                workbench.view.layout.finish()
                 print(f"the map is finished after {time.monotonic() - began:.1f} s, {own():.0f} MB", flush=True)
         began = time.monotonic()
         workbench.next_to_label(12, "both")
@@ -78,8 +78,8 @@ def open_synthetic(features: torch.Tensor, root: Path) -> tuple[Workbench, Train
     images = ArrayImages(pixels, np.full(len(features), -1), (), "synthetic")
     run = FinishedRun(root, "synthetic", "pretrain", {"data": "synthetic"}, [], {})
     fabric = fabric_for(images, 0, HardwareConfig())
-    opened = Opened(build_backbone("tiny").eval(), ImagesConfig(size=8), fabric, DataSplits(images, None, None))
-    view = View(opened, SearchIndex(features), "synthetic", Drawing(features, root / "map.npz", 0), None)
+    opened = OpenedRun(build_backbone("tiny").eval(), ImagesConfig(size=8), fabric, DataSplits(images, None, None))
+    view = NetworkView(opened, SearchIndex(features), "synthetic", MapLayout(features, root / "map.npz", 0), None)
     store = Store(run.files.explore_state, run.files.explore_labels)
     workbench = Workbench(run, view, store, [])
     return workbench, Training(workbench, opened, 0)

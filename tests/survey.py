@@ -21,7 +21,7 @@ from _pytest.assertion import rewrite
 
 LEARNING = (
     "tests/training/test_linear.py::test_it_learns_and_the_frozen_weights_do_not_move",
-    "tests/training/test_keeping.py",
+    "tests/training/test_start_comparison.py",
     "tests/training/test_supervised.py::test_it_learns_from_labels",
     "tests/training/test_supervised.py::test_its_backbone_is_judged_by_the_same_commands",
     "tests/training/test_pretraining.py::test_the_loss_falls_and_nothing_collapses",

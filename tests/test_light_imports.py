@@ -9,7 +9,7 @@ import csml.explorer.explore, csml.explorer.opening, csml.explorer.server
 print(*sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
 """
 _LATER = """
-import csml.api.judging
+import csml.api.evaluating
 import sys
 import lightning_fabric.wrappers, torch, torchvision
 plain = torch.nn.Linear(2, 3)

@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "csml"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "release", "tiles", "program", "console", "run_files", "synthetic", "pixels", "light_imports"),
+    ("errors", "release", "amx_guard", "program", "console", "run_files", "synthetic", "pixels", "light_imports"),
     ("files", "extras", "progress"),
     ("crash",),
     ("config",),

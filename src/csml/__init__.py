@@ -3,25 +3,25 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from csml.amx_guard import avoid_incomplete_amx
 from csml.errors import CsmlError
 from csml.release import VERSION as __version__
-from csml.tiles import avoid_half_offered_tiles
 
 if TYPE_CHECKING:
     from csml.ablations.ablate import ablate as ablate
     from csml.ablations.tables import tables as tables
     from csml.api.checking import check as check
-    from csml.api.classifying import finetune as finetune
-    from csml.api.classifying import supervised as supervised
+    from csml.api.classifiers import finetune as finetune
+    from csml.api.classifiers import supervised as supervised
     from csml.api.detecting import detect as detect
     from csml.api.doctor import doctor as doctor
     from csml.api.embedding import embed as embed
+    from csml.api.evaluating import knn as knn
+    from csml.api.evaluating import linear as linear
     from csml.api.exporting import export as export
     from csml.api.exporting import pack as pack
-    from csml.api.judging import knn as knn
-    from csml.api.judging import linear as linear
     from csml.api.mining import mine as mine
-    from csml.api.neighboring import neighbors as neighbors
+    from csml.api.neighbors import neighbors as neighbors
     from csml.api.predicting import predict as predict
     from csml.api.presets import presets as presets
     from csml.api.pretraining import pretrain as pretrain
@@ -46,15 +46,15 @@ _PUBLIC = {
     "embed": "csml.api.embedding",
     "explore": "csml.explorer.explore",
     "export": "csml.api.exporting",
-    "finetune": "csml.api.classifying",
+    "finetune": "csml.api.classifiers",
     "Interrupted": "csml.runs.interruption",
-    "knn": "csml.api.judging",
-    "linear": "csml.api.judging",
+    "knn": "csml.api.evaluating",
+    "linear": "csml.api.evaluating",
     "load_backbone": "csml.weights",
     "load_classifier": "csml.weights",
     "load_detector": "csml.weights",
     "mine": "csml.api.mining",
-    "neighbors": "csml.api.neighboring",
+    "neighbors": "csml.api.neighbors",
     "pack": "csml.api.exporting",
     "predict": "csml.api.predicting",
     "presets": "csml.api.presets",
@@ -64,14 +64,14 @@ _PUBLIC = {
     "scenes": "csml.api.scenes",
     "score": "csml.api.scoring",
     "select": "csml.api.selecting",
-    "supervised": "csml.api.classifying",
+    "supervised": "csml.api.classifiers",
     "tables": "csml.ablations.tables",
 }
 """Where each public name is. They are imported when they are asked for: `import csml` does not wait for torch."""
 
 __all__ = ["CsmlError", "__version__", *_PUBLIC]
 
-avoid_half_offered_tiles()
+avoid_incomplete_amx()
 
 
 def __getattr__(name: str) -> Any:

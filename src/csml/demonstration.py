@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from csml.api.judging import write_result
+from csml.api.evaluating import write_result
 from csml.api.pretraining import pretrain_config, run_pretrain
 from csml.api.run import PathLike
 from csml.api.session import Options, device_for
@@ -28,7 +28,7 @@ from csml.runs.directory import RunDirectory
 from csml.runs.metrics import read_metrics
 from csml.runs.opening import new_run, require_free
 from csml.search import top_k
-from csml.sheets.contact import neighbor_sheet
+from csml.sheets.contact_sheet import neighbor_sheet
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")

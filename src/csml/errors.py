@@ -30,7 +30,7 @@ _DISK = {
 }
 
 
-def told(error: BaseException) -> str | None:
+def machine_problem(error: BaseException) -> str | None:
     """What went wrong with the machine, in one line; None if the cause is another, such as a mistake in csml."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""

@@ -67,7 +67,7 @@ class Progress:
 
 
 @contextmanager
-def told_to(listener: Listener) -> Iterator[None]:
+def reported_to(listener: Listener) -> Iterator[None]:
     """Inside this block every progress bar tells the listener how far it is, whether or not anybody sees the bar."""
     _listeners.append(listener)
     try:

@@ -60,7 +60,7 @@ def test_a_grid_is_every_combination(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("base: {preset: demo}", "nothing to vary"),
         ("variations: [a, b]", "KEY: VALUE"),
@@ -88,21 +88,21 @@ def test_a_grid_is_every_combination(tmp_path: Path) -> None:
         ("just text", "base and variations"),
     ],
 )
-def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(CsmlError) as caught:
         ablate(written(tmp_path, text), out=tmp_path / "out")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_names_and_scales_that_do_not_exist_are_told_with_those_that_do(tmp_path: Path) -> None:
-    for file, scale, told in (
+    for file, scale, message in (
         ("modulse", None, "modules"),
         ("modules", None, "--scale"),
         ("modules", "huge", "cifar10"),
         (written(tmp_path), "demo", "no scales"),
     ):
-        with pytest.raises(CsmlError, match=told):
+        with pytest.raises(CsmlError, match=message):
             read_ablation(file, scale)
 
 

@@ -77,7 +77,7 @@ def test_null_is_a_value_and_wins_over_the_preset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"epochs": "many"}, "epochs: expected a whole number, got many"),
         ({"epochs": 0}, "epochs: at least 1, not 0"),
@@ -89,10 +89,10 @@ def test_null_is_a_value_and_wins_over_the_preset() -> None:
         ({"resume": "nowhere"}, "nowhere is not a run directory"),
     ],
 )
-def test_a_mistake_is_one_line_and_writes_nothing(settings: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_line_and_writes_nothing(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(CsmlError) as caught:
         csml.pretrain(out=tmp_path / "run", **{"preset": "demo", **settings} if "resume" not in settings else settings)
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
@@ -135,7 +135,7 @@ def test_arrays_and_datasets_of_the_same_images_give_the_same_backbone(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (np.zeros((4, 5), np.uint8), "(N, H, W, 3)"),
         (np.zeros((4, 8, 8, 3), np.int64), "uint8"),
@@ -144,10 +144,10 @@ def test_arrays_and_datasets_of_the_same_images_give_the_same_backbone(tmp_path:
         ([], "empty"),
     ],
 )
-def test_images_in_memory_of_another_form_are_refused(data: Any, told: str, tmp_path: Path) -> None:
+def test_images_in_memory_of_another_form_are_refused(data: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(CsmlError) as caught:
         csml.pretrain(data, tmp_path / "run", **TINY)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_two_workers_are_children_and_do_what_one_process_does(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_labels_of_a_few_files_are_enough(small_run: Path, thousand: Path, tmp_p
     assert done.returncode == 0, done.stderr
     assert "24 labels of 2 classes" in done.stderr
     result = json.loads((out / "finetune.json").read_text())
-    assert result["labels"] == 24 and "top1" not in result and "all 24 are learnt from" in done.stderr
+    assert result["labels"] == 24 and "top1" not in result and "all 24 are used for training" in done.stderr
     assert result["expected"] > 0.7
     done = csml("predict", str(out), str(thousand / "part0"), "--output", str(tmp_path / "rest.csv"))
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from csml.cli import COMMANDS
 from csml.config.build import kind_of, leaves
 from csml.config.fields import Range
 from csml.data.tables import as_cell, read_table, without_quote, write_csv
-from csml.errors import CsmlError, told
+from csml.errors import CsmlError, machine_problem
 from csml.files import atomic_write
 
 
@@ -229,7 +229,7 @@ def test_names_that_are_not_utf8_work(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_machine_reports_is_told_in_words(raised: Exception, words: str) -> None:
-    assert words in str(told(raised))
+    assert words in str(machine_problem(raised))
 
 
 def test_libraries_that_cannot_write_name_the_file_and_the_disk(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_libraries_that_cannot_write_name_the_file_and_the_disk(tmp_path: Path) 
     ):
         with pytest.raises(OSError) as found, atomic_write(tmp_path / "w"):
             raise raised
-        assert told(found.value) == f"{tmp_path / 'w'}: the disk is full"
+        assert machine_problem(found.value) == f"{tmp_path / 'w'}: the disk is full"
     assert not list(tmp_path.iterdir())
 
 

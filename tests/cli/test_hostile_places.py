@@ -15,8 +15,8 @@ import csml as library
 from conftest import csml, noise_photos
 from csml.cli import main
 from csml.data.tables import read_table
-from csml.errors import CsmlError, told
-from csml.evaluation.few_labels import Tried
+from csml.errors import CsmlError, machine_problem
+from csml.evaluation.few_labels import CrossValidated
 
 YAML = "names: [a, b]\ntrain: images/train\nval: images/val\n"
 
@@ -193,7 +193,9 @@ def test_null_is_no_class_and_utf16_is_told(tmp_path: Path) -> None:
 
 def test_nobody_expects_more_than_everything() -> None:
     labels = torch.arange(3).repeat(3)
-    tried = Tried("logistic", 9 * torch.eye(3)[labels][None], torch.ones(1, 9, dtype=torch.bool), labels, kept=0.5)
+    tried = CrossValidated(
+        "logistic", 9 * torch.eye(3)[labels][None], torch.ones(1, 9, dtype=torch.bool), labels, kept=0.5
+    )
     assert tried.accuracy == 1 and tried.expected == 1  # once 1.02
 
 
@@ -201,7 +203,7 @@ def test_nobody_expects_more_than_everything() -> None:
 def test_names_that_no_file_can_have_are_told(name: str) -> None:
     with pytest.raises(ValueError) as found:
         os.stat(name)
-    assert "no file can have" in str(told(found.value))
+    assert "no file can have" in str(machine_problem(found.value))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from PIL import Image
 
 from csml.config import AugmentationConfig, ImagesConfig
 from csml.data import decode, open_data
+from csml.data.bit_depth import Reading, as_bytes
 from csml.data.datasets import images_of
-from csml.data.depth import Reading, as_bytes
 from csml.data.images import Images
 from csml.data.loading import center_batches
 from csml.errors import CsmlError

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from conftest import noise_photos
 from csml.config import ImagesConfig
 from csml.data import open_data
+from csml.data.folder_index import index_folder
 from csml.data.images import FolderImages
-from csml.data.index import index_folder
 from csml.data.labels import LabeledData, choose_labels, ids_in, stratified
 from csml.data.open import DataSplits
 from csml.data.tables import read_table
@@ -116,7 +116,7 @@ def test_a_repeated_line_is_told_and_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("00.png,cat\n00.png,dog\n", "line 2: 00.png is 'dog' here and 'cat' in line 1"),
         ("00.png,\n01.png,\n", "has no label yet"),
@@ -127,10 +127,10 @@ def test_a_repeated_line_is_told_and_counts_once(tmp_path: Path) -> None:
         ("00.png,cat\n01.png,cat\n", "two classes"),
     ],
 )
-def test_a_table_that_cannot_be_meant_is_refused_with_the_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_table_that_cannot_be_meant_is_refused_with_the_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(CsmlError) as caught:
         chosen(flat(tmp_path), text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -170,7 +170,7 @@ def test_of_a_few_labels_none_is_held_out_unless_it_is_asked_for(
     asked = choose_labels(data, str(table), None, None, 0.2, 0)
     assert (0 if left.val is None else len(left.val)) == tested
     assert asked.val is not None and len(asked.val) >= 0.15 * labels
-    said = "held out for testing" if tested else f"all {labels} are learnt from, as they are few; cross-validation"
+    said = "held out for testing" if tested else f"all {labels} are used for training, because there are few"
     assert any(said in note for note in left.notes)
     assert any("(--holdout 0)" in note for note in choose_labels(data, str(table), None, None, 0, 0).notes)
 

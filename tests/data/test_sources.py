@@ -92,9 +92,9 @@ def test_what_is_not_used_is_said(tmp_path: Path) -> None:
 
 
 def test_files_left_out_are_counted_by_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from csml.data import decode, index
+    from csml.data import decode, folder_index
 
-    monkeypatch.setattr(index, "image_suffixes", lambda: decode.EXTENSIONS)
+    monkeypatch.setattr(folder_index, "image_suffixes", lambda: decode.EXTENSIONS)
     picture(tmp_path / "1.png")
     for i in range(10):
         (tmp_path / f"{i}.TXT").touch()

@@ -12,8 +12,8 @@ import csml.evaluation.baselines as baselines
 from csml.config import BackboneConfig, ImagesConfig, KnnConfig
 from csml.data.images import ArrayImages, Images
 from csml.data.open import open_data
+from csml.evaluation.baseline_comparison import in_words, shortfall
 from csml.evaluation.baselines import baselines_of_run, baselines_of_weights
-from csml.evaluation.verdict import in_words, shortfall
 from csml.runs.directory import RunDirectory
 
 NANO = BackboneConfig("nano", small_images=True)

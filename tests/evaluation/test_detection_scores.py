@@ -17,7 +17,7 @@ from csml.data.scenes import Annotations, Objects, Scenes
 from csml.data.scenes.annotations import encode_masks
 from csml.errors import CsmlError
 from csml.evaluation.coco_ap import coco_scores
-from csml.evaluation.detections import Found, as_results, from_results
+from csml.evaluation.detections import SceneDetections, as_results, from_results
 from csml.evaluation.voc_ap import voc_scores
 
 SIDE = 100
@@ -258,14 +258,16 @@ def test_detections_are_written_in_cocos_form_and_read_back() -> None:
     mask = np.zeros((1, SIDE, SIDE), np.uint8)
     mask[0, 5:30, 10:20] = 1
     box, score = np.array([[10.0, 5, 20, 30]], dtype=np.float32), np.array([0.75], dtype=np.float32)
-    (result,) = json.loads(json.dumps(as_results(scenes, 0, Found(box, np.array([1]), score, encode_masks(mask)))))
+    (result,) = json.loads(
+        json.dumps(as_results(scenes, 0, SceneDetections(box, np.array([1]), score, encode_masks(mask))))
+    )
     assert {k: result[k] for k in ("image_id", "category_id", "bbox", "score")} == {
         "image_id": 11, "category_id": 9, "bbox": [10, 5, 10, 25], "score": 0.75,
     }  # fmt: skip
     assert result["segmentation"]["size"] == [SIDE, SIDE]
     code = {**result["segmentation"], "counts": result["segmentation"]["counts"].encode()}
     assert encode_masks(mask)[0] == code
-    (plain,) = as_results(scenes, 0, Found(box, np.array([1]), score, None))
+    (plain,) = as_results(scenes, 0, SceneDetections(box, np.array([1]), score, None))
     assert "segmentation" not in plain
     again = from_results(scenes, 0, [result, found(12, 5, LEFT, 0.9)])
     assert again.boxes.tolist() == box.tolist() and again.scores.tolist() == [0.75] and again.labels.tolist() == [1]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+from csml.data.folder_index import index_folder
 from csml.data.images import ArrayImages, FolderImages, Subset
-from csml.data.index import index_folder
 from csml.data.synthetic import synthetic
 from csml.evaluation.image_quality import figures, image_quality
 

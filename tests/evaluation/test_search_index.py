@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from csml.config import HardwareConfig, ImagesConfig
 from csml.data.images import ArrayImages
 from csml.data.loading import fabric_for
-from csml.evaluation import index as index_module
+from csml.evaluation import search_index as index_module
 from csml.evaluation.features import extract_features
-from csml.evaluation.index import SearchIndex, open_index
+from csml.evaluation.search_index import SearchIndex, open_index
 from csml.models.backbones import build_backbone
 
 CONFIG = ImagesConfig(size=32, workers=0)

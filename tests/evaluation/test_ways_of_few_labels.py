@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_logistic import clusters
 
-from csml.evaluation.few_labels import Tried, choose, splits, try_frozen
+from csml.evaluation.few_labels import CrossValidated, choose, splits, try_frozen
 from csml.evaluation.folds import ALWAYS_KEPT, draw_folds
 from csml.evaluation.knn import knn_predict
 
@@ -40,11 +40,11 @@ def test_very_few_labels_are_divided_several_times() -> None:
     assert draw_folds(np.repeat(np.arange(20), 20), 0).shape == (1, 400)
 
 
-def made(how: str, right: torch.Tensor) -> Tried:
+def made(how: str, right: torch.Tensor) -> CrossValidated:
     """Something tried whose predictions for N labels of two classes are right or wrong as told."""
     labels = torch.zeros(len(right), dtype=torch.long)
     scores = torch.stack([right.double(), 1 - right.double()], 1)[None]
-    return Tried(how, scores, torch.ones(1, len(right), dtype=torch.bool), labels, kept=0.8)
+    return CrossValidated(how, scores, torch.ones(1, len(right), dtype=torch.bool), labels, kept=0.8)
 
 
 @given(seed=st.integers(0, 10_000), shares=st.lists(st.floats(0.1, 0.9), min_size=2, max_size=5))

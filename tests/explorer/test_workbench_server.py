@@ -19,7 +19,7 @@ from PIL import Image
 import csml as library
 from conftest import csml
 from csml.data.decode import Picture
-from csml.data.names import spelled
+from csml.data.image_names import path_from_here
 from csml.explorer.opening import open_workbench
 from csml.explorer.training import Training
 from csml.reporting.runs import read_runs
@@ -102,7 +102,7 @@ def test_what_is_known_is_exported_in_every_format(server: Server, tmp_path: Pat
         for name in ("csv", "list", "jsonl", "coco", "fiftyone")
     }
     rows = list(csv.DictReader(io.StringIO(text["csv"])))
-    paths = [spelled(server.bench.view.images, id) for id in (0, 13, 20)]
+    paths = [path_from_here(server.bench.view.images, id) for id in (0, 13, 20)]
     assert [row["path"] for row in rows] == text["list"].splitlines() == paths
     assert all(Path(path).is_file() and path.endswith(names[id]) for path, id in zip(paths, (0, 13, 20), strict=True))
     assert [(row["label"], row["tags"], row["class"]) for row in rows][1] == ("moon", "dark", "crescent")
@@ -116,7 +116,7 @@ def test_what_is_known_is_exported_in_every_format(server: Server, tmp_path: Pat
         "classes": ["moon", "pfeil"], "labels": {names[13].removesuffix(".png"): 0, names[0].removesuffix(".png"): 1}
     }  # fmt: skip
     fifth = server.post("/api/export", {"format": "list", "ids": [5]})[1].decode()
-    assert fifth.split() == [spelled(server.bench.view.images, 5)]
+    assert fifth.split() == [path_from_here(server.bench.view.images, 5)]
     server.post("/api/undo", {})
     server.post("/api/undo", {})
 
@@ -186,14 +186,14 @@ def test_a_large_photo_is_found_by_itself(tmp_path: Path, explored: Path) -> Non
 
 
 def test_a_map_is_made_once_and_has_its_file(explored: Path, server: Server) -> None:
-    server.bench.view.drawing.finish()
+    server.bench.view.layout.finish()
     (file,) = (explored / "csml/explore").glob("map-*.npz")
     again, _ = open_workbench(read_runs([str(explored / "csml")])[0])
-    assert again.view.drawing.finished and np.array_equal(again.view.drawing.points, server.bench.view.drawing.points)
+    assert again.view.layout.finished and np.array_equal(again.view.layout.points, server.bench.view.layout.points)
     file.write_bytes(b"damaged")
     fresh, _ = open_workbench(read_runs([str(explored / "csml")])[0])
-    fresh.view.drawing.finish()
-    assert np.array_equal(fresh.view.drawing.points, server.bench.view.drawing.points)
+    fresh.view.layout.finish()
+    assert np.array_equal(fresh.view.layout.points, server.bench.view.layout.points)
 
 
 def test_a_classifier_s_own_predictions_are_suggested(explored: Path, runs: Path) -> None:

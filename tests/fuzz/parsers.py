@@ -19,8 +19,8 @@ from conftest import configured
 from csml.ablations.plans import read_ablation
 from csml.api.exporting import pack
 from csml.config import KnnConfig, PretrainConfig, configure, read_config_file
+from csml.data.bit_depth import Reading
 from csml.data.decode import open_picture
-from csml.data.depth import Reading
 from csml.data.images import ListedImages
 from csml.data.packed import INDEX, Pack, PackedImages
 from csml.data.patterns import expand_braces
@@ -30,8 +30,8 @@ from csml.models.backbones import build_backbone
 from csml.pixels import center_boxes
 from csml.runs.checkpoint import load_checkpoint
 from csml.runs.directory import RunDirectory
-from csml.runs.facts import read_result, verb_of
 from csml.runs.locks import only_writer
+from csml.runs.metadata import read_result, verb_of
 from csml.runs.metrics import JsonLines, read_metrics
 from csml.runs.settings import read_settings
 from csml.runs.trust import read_trust

@@ -179,14 +179,14 @@ def test_a_network_knows_the_normalisation_of_its_images(name: str, mean: float)
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("timm:tf_efficientnet_lite_0", "did you mean timm:tf_efficientnet_lite"),
         ("timm:test_nfnet", "does not give the feature maps of four stages"),
     ],
 )
-def test_networks_that_do_not_fit_are_refused_in_one_line(name: str, told: str) -> None:
-    with pytest.raises(CsmlError, match=told):
+def test_networks_that_do_not_fit_are_refused_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(CsmlError, match=message):
         build_backbone(name)
     with pytest.raises(CsmlError, match="small_images"):
         build_backbone("timm:test_vit", small_images=True)

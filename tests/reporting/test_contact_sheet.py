@@ -3,7 +3,7 @@
 import numpy as np
 
 from csml.data import ArrayImages
-from csml.sheets.contact import neighbor_sheet
+from csml.sheets.contact_sheet import neighbor_sheet
 
 
 def test_anchor_first_then_neighbors_framed_by_their_label() -> None:

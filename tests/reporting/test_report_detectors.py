@@ -13,8 +13,8 @@ from browser import browse, chromium
 from conftest import csml
 from csml.reporting.detectors import comparisons, detector_tests
 from csml.reporting.headline import headline
-from csml.reporting.kinds import overview
 from csml.reporting.runs import read_runs
+from csml.reporting.seed_groups import overview
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from csml.data.open import open_data
 from csml.errors import CsmlError
 from csml.reporting.charts import Chart, Series
 from csml.reporting.content import config_of
+from csml.reporting.glossary import occurs
 from csml.reporting.headline import headline
 from csml.reporting.html import asset
-from csml.reporting.kinds import kind_name, kinds_of, mean_rows, overview
 from csml.reporting.runs import read_runs
 from csml.reporting.scores import summary
+from csml.reporting.seed_groups import group_by_seed, group_name, mean_rows, overview
 from csml.reporting.svg import as_svg
-from csml.reporting.terms import occurs
 from csml.reporting.views_sheet import draw_views
 
 
@@ -37,7 +37,7 @@ def test_runs_that_differ_in_their_seed_are_told_as_one(runs: Path) -> None:
         )
         for seed, share in ((0, 0.6), (1, 0.64))
     ]
-    assert [len(kind) for kind in kinds_of(seeds)] == [2]
+    assert [len(kind) for kind in group_by_seed(seeds)] == [2]
     assert headline(seeds).startswith("csml recognises 62 ± 3 of 100 test pictures by their neighbours")
     (row,) = mean_rows(seeds, ["20-NN"])
     assert row["scores"] == {"20-NN": "62.0 ± 2.8"}
@@ -140,8 +140,8 @@ def test_the_terms_are_those_of_the_page() -> None:
 def test_runs_beside_each_other_are_named_by_what_they_share(runs: Path) -> None:
     one, *_ = read_runs([str(runs / "csml")])
     named = [replace(one, name=name) for name in ("leaves-seed-0", "leaves-seed-1")]
-    assert kind_name(named) == "leaves" and kind_name(named[:1]) == "leaves-seed-0"
-    assert kind_name([replace(one, name=name) for name in ("a", "b")]) == "a"
+    assert group_name(named) == "leaves" and group_name(named[:1]) == "leaves-seed-0"
+    assert group_name([replace(one, name=name) for name in ("a", "b")]) == "a"
 
 
 def test_no_name_of_a_chart_is_cut_off(tmp_path: Path) -> None:

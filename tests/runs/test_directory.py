@@ -19,11 +19,11 @@ from csml.files import atomic_write, save_array
 from csml.runs import metrics
 from csml.runs.checkpoint import save_checkpoint
 from csml.runs.directory import RESULTS, RunDirectory
-from csml.runs.facts import read_facts, read_result, verb_of, write_facts
 from csml.runs.interruption import Interrupted, StopSignals
+from csml.runs.metadata import read_metadata, read_result, verb_of, write_metadata
 from csml.runs.metrics import JsonLines, read_metrics
-from csml.runs.of_weights import directory_of
 from csml.runs.opening import log_to, new_run, open_run
+from csml.runs.run_of_weights import directory_of
 from csml.runs.settings import first_difference, write_config
 
 
@@ -84,9 +84,9 @@ def test_run_json_says_which_verb_made_a_run_and_older_runs_tell_by_their_settin
     assert verb_of(tmp_path) == verb  # without run.json: mining of before
     run.facts.write_text(json.dumps({"command": ["csml", "demo"]}))
     assert verb_of(tmp_path) == verb
-    write_facts(run, "supervised", {"images": 3})
+    write_metadata(run, "supervised", {"images": 3})
     assert verb_of(tmp_path) == "supervised"
-    assert read_facts(tmp_path)["images"] == 3
+    assert read_metadata(tmp_path)["images"] == 3
     assert yaml.safe_load(run.config.read_text())["data"] == "synthetic"
 
 

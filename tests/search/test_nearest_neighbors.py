@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csml.search import nearest, nearest_neighbors, scan, top_k
-from csml.search.codes import KINDS
+from csml.search import nearest, nearest_neighbors, tiled_top_k, top_k
+from csml.search.code_dtype import KINDS
 
 
 def brute_force(features: np.ndarray, k: int) -> list[list[float]]:
@@ -56,8 +56,8 @@ def test_equal_to_faiss() -> None:
 def test_blocks_and_tiles_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     features = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
     whole = top_k(features, 5)
-    monkeypatch.setattr(scan, "_MOST_ROWS", 7)
-    monkeypatch.setattr(scan, "_TILE", 128)
+    monkeypatch.setattr(tiled_top_k, "_MOST_ROWS", 7)
+    monkeypatch.setattr(tiled_top_k, "_TILE", 128)
     torch.testing.assert_close(top_k(features, 5), whole)
 
 

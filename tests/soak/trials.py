@@ -193,13 +193,12 @@ def last_lines(victim: Victim, how: str) -> Iterator[str]:
     text = victim.printed
     if any(sign in text for sign in ("Traceback", "made a mistake", "Logging error", "frame #")):
         raise Lost(f"a traceback at {how}: {text[-1500:]}")
-    told = [
-        line for line in text.splitlines() if line.startswith("csml: ") or " failed: " in line
-    ]  # the latter: ablate
+    # " failed: " is a line of ablate
+    messages = [line for line in text.splitlines() if line.startswith("csml: ") or " failed: " in line]
     if any(code is not None and code > 0 for code in victim.codes()):
-        if not told:
+        if not messages:
             raise Lost(f"no line says what happened at {how}: {text[-500:]}")
-        yield f"{how}: {told[-1]}"
+        yield f"{how}: {messages[-1]}"
 
 
 def progress(out: Path) -> Iterator[tuple[Path, tuple[int, int]]]:

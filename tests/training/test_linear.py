@@ -124,7 +124,7 @@ def test_checkpoints_stay_until_the_result_is_written(
     output = tmp_path / "linear.json"
     words = ["linear", str(small_run), "--augment", "false", "--epochs", "3", "--output", str(output)]
     with monkeypatch.context() as patched:
-        patched.setattr("csml.api.judging.write_result", full_disk)
+        patched.setattr("csml.api.evaluating.write_result", full_disk)
         assert "the disk is full" in csml(*words).stderr
     assert not output.exists()
     done = csml(*words, "--resume")

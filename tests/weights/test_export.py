@@ -98,7 +98,7 @@ def test_onnxruntime_agrees_for_any_batch(trained: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backbone", "small", "to", "told"),
+    ("backbone", "small", "to", "message"),
     [
         ("tiny", False, "timm", "exists only in csml"),
         ("tiny", False, "detectron2", "exists only in csml"),
@@ -109,11 +109,11 @@ def test_onnxruntime_agrees_for_any_batch(trained: tuple[Path, str]) -> None:
     ],
 )
 def test_what_a_library_cannot_take_is_refused_in_one_line(
-    tmp_path: Path, backbone: str, small: bool, to: str, told: str
+    tmp_path: Path, backbone: str, small: bool, to: str, message: str
 ) -> None:
     net = build_backbone(backbone, small)
     save_backbone(tmp_path / "backbone.safetensors", net, BackboneConfig(backbone, small), ImagesConfig())
-    with pytest.raises(CsmlError, match=told):
+    with pytest.raises(CsmlError, match=message):
         export(tmp_path, to)
 
 

@@ -9,7 +9,7 @@ from conftest import configured
 from csml.config import names_weights
 from csml.errors import CsmlError
 from csml.models.backbones import FeatureNet, feature_channels, image_channels, normalization
-from csml.runs.of_weights import result_file
+from csml.runs.run_of_weights import result_file
 from csml.runs.settings import trained_with
 from csml.weights import load_backbone, network_of, weights_digest
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from csml.ablations.plans import FewLabels
-from csml.api.classifying import finetune_config, run_finetune, run_supervised, supervised_config
+from csml.api.classifiers import finetune_config, run_finetune, run_supervised, supervised_config
 from csml.api.mining import mine_config, run_mine
 from csml.api.session import Options, continue_options
 from csml.config import ClassifierConfig

@@ -16,7 +16,7 @@ from csml.ablations.outcomes import Outcome, as_json, markdown, measures, summar
 from csml.ablations.plans import LABELS_ALONE, Ablation
 from csml.errors import CsmlError
 from csml.files import atomic_write, read_object
-from csml.runs.facts import commit
+from csml.runs.metadata import commit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,14 +10,14 @@ from typing import Any
 from csml.ablations.few_labels import from_scratch, is_complete, judge
 from csml.ablations.outcomes import Outcome, history, measure
 from csml.ablations.plans import LABELS_ALONE, Ablation, FewLabels, Variation
-from csml.api.judging import is_judged, run_knn, run_linear
+from csml.api.evaluating import is_evaluated, run_knn, run_linear
 from csml.api.pretraining import pretrain_config, run_pretrain
 from csml.api.session import continue_options
 from csml.config import KnnConfig, Layer, LinearConfig, PretrainConfig, as_settings, configure, flatten, preset_settings
 from csml.errors import CsmlError
 from csml.files import cache_key
 from csml.runs.directory import RunDirectory
-from csml.runs.facts import read_facts
+from csml.runs.metadata import read_metadata
 from csml.runs.metrics import read_metrics
 from csml.runs.settings import OF_THE_MACHINE, inherited, refuse_others
 
@@ -57,16 +57,16 @@ class PlannedRun:
         if not self.is_done():
             run_pretrain(self.config, continue_options(self.run))
         root = str(self.run.root)
-        if not is_judged(self.run.result("knn"), root, self.knn):
+        if not is_evaluated(self.run.result("knn"), root, self.knn):
             run_knn(root, self.knn)
-        if not is_judged(self.run.result("linear"), root, self.linear):
+        if not is_evaluated(self.run.result("linear"), root, self.linear):
             run_linear(root, self.linear, resume=None)
         if self.few:
             judge(self.run, self.few, self.variation.preset, self.seed)
 
     def outcome(self) -> Outcome:
         """What was found."""
-        commit = read_facts(self.run.root).get("commit")
+        commit = read_metadata(self.run.root).get("commit")
         return Outcome(self.variation, self.seed, measure(self.run, self.few), history(self.run), commit)
 
 

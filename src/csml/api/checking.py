@@ -1,4 +1,4 @@
-"""`csml.check`: what is wrong with a set of images, before time is spent on training with them."""
+"""`csml.check`: problems in a set of images, found before training."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from csml.api.settings import given, using_config
 from csml.config import PROBLEMS, CheckConfig, names_weights
 from csml.console import show_log
 from csml.data.failures import Failures
+from csml.data.image_names import file_of, path_from_here
 from csml.data.images import Images
 from csml.data.labels import ids_in
-from csml.data.names import file_of, spelled
 from csml.data.tables import write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
@@ -28,20 +28,20 @@ from csml.evaluation.image_quality import Quality, image_quality
 from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
 from csml.evaluation.stored_features import stored_features
 from csml.runs.directory import RunDirectory
-from csml.sheets.contact import titled_sheet
+from csml.sheets.contact_sheet import titled_sheet
 from csml.sheets.saving import save_sheet, sheet_file
 from csml.weights import load_backbone
 
 log = logging.getLogger("csml")
 
 _PICTURES = 10
-"""Of each kind of problem on the sheet."""
+"""Pictures per kind of problem on the sheet."""
 _DEFAULT_WEIGHTS = "lite0"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about one image."""
+    """One problem of one image."""
 
     kind: str
     """one of `csml.config.PROBLEMS`"""
@@ -51,11 +51,11 @@ class Problem:
     label: str
     """of the image, where it has one"""
     detail: str
-    """for people: what is wrong"""
+    """description of the problem"""
     score: float
-    """how much, larger is worse; a similarity, a probability, a distance or a figure of the picture"""
+    """severity, larger is worse: a similarity, a probability, a distance or a measure of the picture"""
     other: str = ""
-    """the image that it repeats, or the class that is suggested"""
+    """the image that it duplicates, or the suggested class"""
 
 
 class Checked(Sequence[Problem]):
@@ -63,9 +63,9 @@ class Checked(Sequence[Problem]):
 
     Args:
         problems: all of them.
-        images: how many images were looked at.
+        images: number of images checked.
         fail_on: kinds that must not occur.
-        unchecked: kinds that could not be looked for, and why: none of these was found, which says nothing.
+        unchecked: kinds that could not be checked, and why; their absence from the problems means nothing.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Checked(Sequence[Problem]):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Kinds that occur although they must not."""
+        """Kinds in `fail_on` that occur."""
         return tuple(kind for kind in self.fail_on if self.counts[kind])
 
 
@@ -117,7 +117,7 @@ def check(source: "Run | PathLike", *, data: Any = None, config: PathLike | None
 
     Args:
         source: a run, whose network and images are used; or images, anything that `csml pretrain` takes.
-        data: the images, where they are not those of the run; or images in memory.
+        data: the images, by default those of the run; or images in memory.
         config: a YAML file of settings.
         settings: any setting of `csml check --help`, such as `output`, `sheet` and `fail_on`.
     """
@@ -174,7 +174,7 @@ def _parts(config: CheckConfig, in_memory: Any) -> Iterator[_Part]:
 
 
 def _unchecked(parts: list[_Part]) -> dict[str, str]:
-    """Kinds of problems that these images cannot show, and why."""
+    """Kinds of problems that cannot be checked on these images, and why."""
     found: dict[str, str] = {}
     if len(parts) == 1:
         found["leaks"] = "no test images"
@@ -229,10 +229,10 @@ class _Rows:
         return self._find(row)[0].split
 
     def name(self, row: int) -> str:
-        """The path; of images that are no files, whose names both splits may have, the split and the name."""
+        """The path; for images that are not files, the split and the name, because splits may share names."""
         part, id = self._find(row)
         alone = len(self.parts) == 1 or file_of(part.images, id) is not None
-        return spelled(part.images, id) if alone else f"{part.split}/{part.images.name(id)}"
+        return path_from_here(part.images, id) if alone else f"{part.split}/{part.images.name(id)}"
 
     def problem(self, row: int, kind: str, detail: str, score: float, other: str = "") -> Problem:
         part, id = self._find(row)
@@ -251,7 +251,7 @@ def _write(path: Path, problems: list[Problem]) -> None:
 
 
 def _draw(path: Path, checked: Checked, parts: list[_Part]) -> None:
-    """A row of pictures for each kind, the worst first; beside a repeated picture the one it repeats."""
+    """A row of pictures for each kind, the worst first; next to each duplicate, its original."""
     names = {_Rows(parts).name(row): row for row in range(checked.images)}
     find = _Rows(parts)._find
     rows = []

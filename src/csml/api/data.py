@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from csml.config import ImagesConfig, join_sources
+from csml.data.bit_depth import reading_of
 from csml.data.datasets import images_of
-from csml.data.depth import reading_of
 from csml.data.huggingface import is_dataset, open_dataset
 from csml.data.images import Images
-from csml.data.open import DataSplits, judged_on, open_data, splits_of
+from csml.data.open import DataSplits, open_data, splits_of, splits_to_test
 from csml.distributed.world import World
 from csml.errors import CsmlError
 
@@ -21,9 +21,9 @@ IN_MEMORY = "memory"
 
 
 def data_setting(data: Any, weights: Any = None) -> tuple[str | None, Any]:
-    """Split what was given as `data`, sources or images in memory, into the setting and these images.
+    """Split the argument `data` (sources, or images in memory) into the setting and the images in memory.
 
-    Without `data`, the images in memory that the run `weights` was trained on are used, if it was.
+    Without `data`, returns the images in memory that the run `weights` was trained on, if there were any.
     """
     if data is None:
         data = getattr(weights, "data", None)
@@ -37,7 +37,7 @@ def data_setting(data: Any, weights: Any = None) -> tuple[str | None, Any]:
 
 
 def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = None) -> DataSplits:
-    """The images that `data` means, the same in all processes."""
+    """Open the images of `data`, the same in all processes."""
 
     def opened() -> DataSplits:
         if in_memory is not None:
@@ -52,7 +52,7 @@ def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = 
 def _splits_in_memory(data: Any, images: ImagesConfig) -> DataSplits:
     reading = reading_of(images)
     splits = open_dataset(data, reading, IN_MEMORY) if is_dataset(data) else {"train": images_of(data, reading)}
-    return judged_on(splits_of(splits["train"], splits.get("val")), images.test)
+    return splits_to_test(splits_of(splits["train"], splits.get("val")), images.test)
 
 
 def labeled_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = None) -> tuple[Images, Images]:
@@ -64,7 +64,7 @@ def labeled_splits(world: World, data: str, images: ImagesConfig, in_memory: Any
 
 
 def open_together(world: World, open: Callable[[], T], images: Callable[[T], Images], data: str) -> T:
-    """Call `open` in the first process of each machine, then in the others, and compare what they found.
+    """Call `open` in the first process of each machine, then in the others, and compare the results.
 
     The first one scans, downloads or draws, and fills the cache; the others wait and read it. An error of any process
     is raised in all of them.

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from csml.api.choosing import Choice, is_automatic
+from csml.api.auto_preset import AutoPreset, is_automatic
+from csml.api.auto_preset_detect import choose_preset, disagreements, explain
 from csml.api.data import open_together
-from csml.api.fitting import disagreements, explain, fit
+from csml.api.fastest_precision import as_in_run, with_fastest_mode
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.scoring import write_test
 from csml.api.session import Options, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.api.suiting import as_before, suited
 from csml.config import RANDOM, DetectConfig, detect_preset, is_unlearnt, names_weights
 from csml.console import show_log
 from csml.data.loading import fabric_for
@@ -24,7 +24,7 @@ from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
 from csml.models.merged_batchnorm import fix_and_merge_batchnorm
 from csml.runs.directory import RunDirectory
-from csml.runs.facts import read_facts
+from csml.runs.metadata import read_metadata
 from csml.runs.settings import read_settings
 from csml.training.build import seeded
 from csml.training.detection import Detection
@@ -66,11 +66,11 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
     tested = call.get("test") or ()
     if "weights" not in call and isinstance(tested, str) and finds_objects(tested):
         raise CsmlError(f"test: {tested} is a detector; score it on other images: csml score RUN --data FOLDER")
-    fitted: Choice | None = None
+    fitted: AutoPreset | None = None
     if call.get("resume") is None and is_automatic(call.get("preset"), call.get("config"), call.get("data")):
         call["preset"] = None
         plain = training_config(DetectConfig, detect_preset, None, **call)
-        fitted = fit(open_data(plain).train.annotations)
+        fitted = choose_preset(open_data(plain).train.annotations)
         call |= {"preset": fitted.preset, "chosen": lambda given: fitted.settings}
     made = training_config(DetectConfig, detect_preset, None, **call)
     start = required_weights(made.weights, "detect", "or random")
@@ -84,7 +84,7 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
 
 
 def _came_fixed(weights: str) -> bool:
-    """Whether the statistics of the backbone's BatchNorm were kept where the weights come from."""
+    """Whether the BatchNorm statistics of the backbone were fixed when these weights were trained."""
     if names_weights(weights):
         return not is_unlearnt(weights)
     config = RunDirectory(Path(weights).expanduser()).config
@@ -92,7 +92,7 @@ def _came_fixed(weights: str) -> bool:
 
 
 def trained_further_from(weights: str) -> str | None:
-    """The weights that a run of unlabelled training began with, if it began with any and `weights` is such a run."""
+    """The weights that a pre-training run `weights` started from; None if there are none, or it is no such run."""
     if names_weights(weights):
         return None
     config = RunDirectory(Path(weights).expanduser()).config
@@ -100,7 +100,7 @@ def trained_further_from(weights: str) -> str | None:
 
 
 def open_data(config: DetectConfig) -> SceneSplits:
-    """The scenes that the settings name."""
+    """Open the scenes that the settings name."""
     return open_scenes(config.data, config.scenes, config.format, config.train, config.test, config.split)
 
 
@@ -134,8 +134,8 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
             )  # fmt: skip
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
-        before = as_before(config.hardware, read_facts(session.run.root) if session.resumed else {})
-        hardware, _ = suited(before, config.model.backbone, config.scenes.test_side, world)
+        before = as_in_run(config.hardware, read_metadata(session.run.root) if session.resumed else {})
+        hardware, _ = with_fastest_mode(before, config.model.backbone, config.scenes.test_side, world)
         fabric = fabric_for(data.train.images, config.scenes.workers, hardware)
         test = DetectionTest(data.test, data.format, config.scenes, config.batch_size, masks, config.voc_points, fabric)
         task = Detection(config, detector, data.train, masks, test, session.run, fabric)
@@ -149,7 +149,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
 
 
 def _wants_masks(config: DetectConfig, data: SceneSplits) -> bool:
-    """The setting, else whether the data has masks; objects without one are named."""
+    """Whether to learn masks: by the setting, else if the data has masks; logs objects without one."""
     truth, asked = data.train.annotations, config.detector.masks
     if config.detector.kind != "fpn" or asked is False:
         return False

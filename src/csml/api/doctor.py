@@ -1,6 +1,6 @@
-"""`csml doctor`: what a bug report needs to know about the installation and the machine, and what looks wrong.
+"""`csml doctor`: describe the installation and the machine for a bug report, and report what looks wrong.
 
-The text is made to be pasted: it names no machine, and the home folder, whose name is mostly the user's, is ~.
+The text is safe to paste: it has no host name, and the home folder, often named after the user, is written as ~.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from csml.api.run import PathLike
 from csml.api.settings import plain_config
 from csml.api.speed import Speed, measure_speed
 from csml.config import DoctorConfig
-from csml.data.decoded import decoded_folder
+from csml.data.decoded_cache import decoded_folder
 from csml.distributed.device import computes_bf16
 from csml.evaluation.stored_features import features_folder
 from csml.files import cache_dir
 from csml.release import DISTRIBUTION, VERSION, install_command
-from csml.runs.facts import commit
+from csml.runs.metadata import commit
 
 _CPU_FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "asimd", "bf16")
 _MISSING = "missing"
@@ -57,7 +57,7 @@ class Diagnosis:
     facts: dict[str, dict[str, str]]
     """by section: csml, packages, extras, machine, folders, speed"""
     problems: list[str]
-    """what looks wrong, one line each"""
+    """problems, one line each"""
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -107,7 +107,7 @@ def _requirements() -> tuple[list[str], dict[str, list[str]]]:
     """The packages that csml needs, and those of each extra, as the installation declares them."""
     try:
         declared = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:  # it runs from its source, uninstalled
+    except PackageNotFoundError:  # csml runs from its source, not installed
         return ["torch", "torchvision", "numpy"], {}
     needed: list[str] = []
     extras: dict[str, list[str]] = {}
@@ -197,7 +197,7 @@ def _folder(name: str, path: Path) -> Folder:
 
 
 def _without_home(path: Path) -> str:
-    """The path with ~ for the home folder, whose name is mostly the user's."""
+    """The path with ~ for the home folder, which is often named after the user."""
     home = Path.home()
     return str(Path("~") / path.relative_to(home)) if path.is_relative_to(home) else str(path)
 

@@ -19,8 +19,8 @@ from csml.api.settings import given, using_config
 from csml.config import EmbedConfig
 from csml.console import show_log
 from csml.data.failures import Failures
+from csml.data.image_names import path_from_here
 from csml.data.images import Images
-from csml.data.names import spelled
 from csml.data.tables import without_quote, write_csv
 from csml.distributed.launch import join_world
 from csml.distributed.world import world_of
@@ -83,11 +83,11 @@ def run_embed(weights: str, config: EmbedConfig, in_memory: Any = None) -> Embed
     """Features in memory; in this process, which may be one of several."""
     images, _, batches = _open(weights, config, in_memory)
     rows = [batch.by_stage[config.stage].numpy() for batch in batches]
-    return Embeddings(np.concatenate(rows), [spelled(images, id) for id in range(len(images))])
+    return Embeddings(np.concatenate(rows), [path_from_here(images, id) for id in range(len(images))])
 
 
 def run_embed_to_file(weights: str, config: EmbedConfig, in_memory: Any = None) -> Path:
-    """Features written batch by batch, so that there may be any number of images; returns the file."""
+    """Write features batch by batch, so that any number of images fits; returns the file."""
     path = Path(str(config.output)).expanduser()
     if path.suffix not in (".npy", ".parquet"):
         raise CsmlError(f"output: a .npy or .parquet file, not {path}")
@@ -99,14 +99,14 @@ def run_embed_to_file(weights: str, config: EmbedConfig, in_memory: Any = None) 
         write = _write_npy if path.suffix == ".npy" else _write_parquet
         write(path, batches, images, config.stage, channels)
         log.info("%d images; written to %s", len(images), path)
-    else:  # it does its share of the work, and writes no file
+    else:  # other ranks do their share of the work, but write no file
         deque(batches, maxlen=0)
     world.barrier()
     return path
 
 
 def read_embeddings(path: Path) -> Embeddings:
-    """The file that `run_embed_to_file` has written."""
+    """Read the file that `run_embed_to_file` wrote."""
     if path.suffix == ".npy":
         with path.with_suffix(".csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             return Embeddings(
@@ -136,7 +136,7 @@ def _open(weights: str, config: EmbedConfig, in_memory: Any) -> tuple[Images, in
 
 
 def _counted(batches: Iterator[FeatureBatch], failures: Failures, stage: int) -> Iterator[FeatureBatch]:
-    """The same batches; says how many images could not be read, and how many features are no numbers."""
+    """The same batches; logs how many images could not be read, and how many features are not finite."""
     wrong: list[int] = []
     for batch in batches:
         failures.add(batch.ids[~batch.good].tolist())
@@ -157,7 +157,7 @@ def _write_npy(path: Path, batches: Iterator[FeatureBatch], images: Images, stag
         for batch in batches:
             matrix[int(batch.ids[0]) : int(batch.ids[-1]) + 1] = batch.by_stage[stage].numpy()
         matrix.flush()  # type: ignore[attr-defined]
-    known = ((id, spelled(images, id), _label(images, id)) for id in range(len(images)))
+    known = ((id, path_from_here(images, id), _label(images, id)) for id in range(len(images)))
     write_csv(path.with_suffix(".csv"), itertools.chain([("id", "path", "label")], known))
 
 
@@ -177,7 +177,7 @@ def _write_parquet(path: Path, batches: Iterator[FeatureBatch], images: Images, 
         for batch in batches:
             ids = batch.ids.tolist()
             features = pa.FixedSizeListArray.from_arrays(batch.by_stage[stage].numpy().ravel(), channels)
-            names = [spelled(images, id).encode("utf-8", "replace").decode() for id in ids]
+            names = [path_from_here(images, id).encode("utf-8", "replace").decode() for id in ids]
             columns = [pa.array(ids), pa.array(names), pa.array([_label(images, id) for id in ids]), features]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 

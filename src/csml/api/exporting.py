@@ -47,7 +47,7 @@ def export(
 
     Args:
         weights: a run, its directory, or a weight file of csml or another trainer.
-        to: torchvision, timm, detectron2, onnx, safetensors or huggingface; by default what suits the network.
+        to: torchvision, timm, detectron2, onnx, safetensors or huggingface; by default the library of the network.
         part: backbone, classifier or detector; the latter two as onnx only.
         output: file or folder; by default in the run's export folder, or beside the weight file.
         overwrite: replace what is there.
@@ -74,13 +74,13 @@ def export(
 
 
 def _file_name(network: BackboneConfig, part: str, format: str) -> str:
-    """Network, part and format, each said once: resnet50-timm.safetensors, resnet50-classifier.onnx."""
+    """Network, part and format, each named once: resnet50-timm.safetensors, resnet50-classifier.onnx."""
     name, suffix = library_name(network) + ("" if part == "backbone" else f"-{part}"), SUFFIXES[format]
     return f"{name}{suffix}" if suffix == f".{format}" else f"{name}-{format}{suffix}"
 
 
 def _part(source: Path, part: str, to: str | None) -> tuple[nn.Module, BackboneConfig, dict[str, Any]]:
-    """What to export, its architecture and its facts."""
+    """The module to export, its architecture and its metadata."""
     if part == "backbone":
         return load_backbone(source), network_of(source), weight_facts(source)
     if to not in (None, "onnx"):
@@ -91,7 +91,7 @@ def _part(source: Path, part: str, to: str | None) -> tuple[nn.Module, BackboneC
 
 
 def export_config(weights: Any = None, *, config: PathLike | None = None, **settings: Any) -> ExportConfig:
-    """The settings that `export` would run with, checked; weights play no part."""
+    """The settings that `export` would run with, checked; `weights` is ignored."""
     return plain_config(ExportConfig, settings, config)
 
 
@@ -126,5 +126,5 @@ def pack(folder: PathLike, *, config: PathLike | None = None, **settings: Any) -
 
 
 def pack_config(folder: Any = None, *, config: PathLike | None = None, **settings: Any) -> PackConfig:
-    """The settings that `pack` would run with, checked; the folder plays no part."""
+    """The settings that `pack` would run with, checked; `folder` is ignored."""
     return plain_config(PackConfig, settings, config)

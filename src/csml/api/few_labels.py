@@ -1,4 +1,4 @@
-"""Learning from a few labels: ways to do it, compared by cross-validation, and a calibrated classifier."""
+"""Learning from a few labels: methods compared by cross-validation, and a calibrated classifier."""
 
 import logging
 import shutil
@@ -20,14 +20,14 @@ from csml.errors import CsmlError
 from csml.evaluation.accuracy import accuracy, confusion
 from csml.evaluation.calibration import calibration_error
 from csml.evaluation.features import extract_features
-from csml.evaluation.few_labels import USUAL_PENALTY, Tried, choose, fit_frozen, splits, try_frozen
+from csml.evaluation.few_labels import USUAL_PENALTY, CrossValidated, choose, fit_frozen, splits, try_frozen
 from csml.evaluation.folds import draw_folds
-from csml.evaluation.spreading import NeighborGraph, fit_spread, link_neighbors, try_spread
+from csml.evaluation.label_spreading import NeighborGraph, fit_spread, link_neighbors, try_spread
 from csml.evaluation.stored_features import stored_features
 from csml.files import save_array, write_json
 from csml.models.classifier import Classifier
 from csml.runs.directory import RunDirectory, checkpoint_files
-from csml.runs.facts import write_facts
+from csml.runs.metadata import write_metadata
 from csml.runs.trust import save_trust, trust_in
 from csml.training.build import seeded
 from csml.training.classification import Classification
@@ -39,12 +39,12 @@ log = logging.getLogger("csml")
 
 _FROZEN = ("logistic", "prototypes")
 _MOST = 5000
-"""Labels that cross-validation uses; with more, ways to learn differ by more than it can err."""
+"""Largest number of labels that cross-validation uses; more would not change which method wins."""
 _MOST_OTHERS = 10_000
-"""Images without a label that labels spread over; more of them cost time and hardly add to a few labels."""
+"""Largest number of unlabelled images for label spreading; more cost time and hardly help."""
 _FEWEST_OTHERS = 1000
 _MOST_TARGETS = 2_000_000
-"""Images times classes that a spread may have, so that cross-validation takes seconds to minutes."""
+"""Limit on images × classes for label spreading, so that cross-validation takes seconds to minutes."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class _Labels:
 
     images: Images
     features: Tensor
-    """`(N, C)`, of length one, by the network as it is"""
+    """`(N, C)`, unit length, by the network before any tuning"""
     labels: Tensor
     """`(N,)`"""
     others: Tensor | None = None
-    """`(M, C)`: features of images without a label, where labels may spread"""
+    """`(M, C)`: features of unlabelled images, for label spreading"""
 
     @property
     def classes(self) -> int:
@@ -65,7 +65,7 @@ class _Labels:
 
     @cached_property
     def graph(self) -> NeighborGraph:
-        """All of them with their neighbours, for cross-validation and for the classifier."""
+        """The neighbour graph of all images, for cross-validation and for the classifier."""
         assert self.others is not None
         return link_neighbors(self.features, self.others)
 
@@ -74,14 +74,14 @@ class _Labels:
 
 
 def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledData) -> None:
-    """Learn as `config.how` says, calibrate, test, and write classifier, trust and result into the run directory."""
+    """Learn by the method `config.how`, calibrate, test, and write classifier, trust and result to the run."""
     config = settled(session, config)
     fabric, run = device_for(labeled.train, config), session.run
     known = _read(labeled.train, config, fabric)
     known = replace(known, others=_others(labeled, config, fabric, len(known.labels)))
     if not session.resumed and session.world.is_rank_zero:
         facts = {"images": len(labeled.train), "fingerprint": labeled.train.fingerprint(), "device": str(fabric.device)}
-        write_facts(run, session.verb, facts | computing(config, fabric))
+        write_metadata(run, session.verb, facts | computing(config, fabric))
     tried = _cross_validate(session, config, known)
     chosen = choose(tried) if tried else None
     how = chosen.how if chosen else _without_folds(config.how, known)
@@ -113,7 +113,7 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
 
 
 def _read(images: Images, config: FinetuneConfig, fabric: Fabric, classifier: Classifier | None = None) -> _Labels:
-    """Features of labelled images, by the network that the run starts from or by that of a classifier."""
+    """Features of labelled images, by the network that the run starts from or by a classifier's."""
     backbone = load_backbone(str(config.weights), config.images.channels) if classifier is None else classifier.backbone
     found = stored_features(backbone.to(fabric.device), images, config.images, fabric)
     rows = np.flatnonzero(found.good.numpy())
@@ -122,9 +122,9 @@ def _read(images: Images, config: FinetuneConfig, fabric: Fabric, classifier: Cl
 
 
 def _others(labeled: LabeledData, config: FinetuneConfig, fabric: Fabric, labels: int) -> Tensor | None:
-    """Features of images without a label, evenly spaced; None where spreading labels is not asked for or not worth it.
+    """Features of evenly spaced unlabelled images; None if label spreading is not used or not worthwhile.
 
-    With fewer of them than labels, spreading adds next to nothing to the labels.
+    With fewer unlabelled than labelled images, spreading gains next to nothing.
     """
     if config.how not in ("auto", "spread"):
         return None
@@ -145,8 +145,8 @@ def _without_folds(how: str, known: _Labels) -> str:
     return how
 
 
-def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) -> list[Tried]:
-    """What each way gives for labels that it did not see, in the order of preference; empty without two of a class."""
+def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) -> list[CrossValidated]:
+    """Cross-validate each method, in order of preference; empty if no class has two labels."""
     if len(known.labels) > _MOST:
         share = _MOST / len(known.labels)
         known = known.only(torch.from_numpy(stratified(known.labels.numpy(), share, config.seed)))
@@ -174,9 +174,9 @@ def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) ->
 
 
 def _try_tuned(
-    session: Session, config: FinetuneConfig, known: _Labels, how: str, folds: np.ndarray, logistic: Tried
-) -> Tried:
-    """Train on the labels outside of each fold. What is done is kept, so that the run can be resumed."""
+    session: Session, config: FinetuneConfig, known: _Labels, how: str, folds: np.ndarray, logistic: CrossValidated
+) -> CrossValidated:
+    """Train on the labels outside each fold. Finished folds are stored, so that the run can be resumed."""
     scores = torch.zeros_like(logistic.scores)
     for number, (_, kept, out) in enumerate(splits(folds), 1):
         fold = session.run.fold(how, number)
@@ -189,7 +189,7 @@ def _try_tuned(
                 save_array(fold.scores, found.numpy())
             session.world.barrier()
         scores[0, out] = torch.from_numpy(np.load(fold.scores)).double()
-    return Tried(how, scores, logistic.held, known.labels, logistic.kept)
+    return CrossValidated(how, scores, logistic.held, known.labels, logistic.kept)
 
 
 def _tune(config: FinetuneConfig, known: _Labels, how: str, penalty: float, fold: RunDirectory) -> Classifier:
@@ -219,7 +219,7 @@ def _learn(session: Session, config: FinetuneConfig, known: _Labels, how: str, p
 def _tuning(
     config: FinetuneConfig, known: _Labels, how: str, penalty: float, run: RunDirectory, quiet: bool = False
 ) -> tuple[Classification, FinetuneConfig, Fabric]:
-    """A task that tunes layers of the network, from a linear layer fitted to the same labels."""
+    """A task that tunes layers of the network, starting from a linear layer fitted to the same labels."""
     made, fabric = tuning_config(config, len(known.labels)), device_for(known.images, config)
     (linear,) = fit_frozen("logistic", known.features, known.labels, known.classes, (penalty,))
     with seeded(config.seed):
@@ -231,13 +231,13 @@ def _tuning(
 def _scores(classifier: Classifier, images: Images, config: FinetuneConfig) -> Tensor:
     """`(N, classes)`, for images that can be read."""
     fabric = device_for(images, config)
-    found = extract_features(classifier.backbone, images, config.images, fabric)  # of a fold: never seen again
+    found = extract_features(classifier.backbone, images, config.images, fabric)  # used for one fold only
     return classifier.scores(found.by_stage[4].to(fabric.device)).cpu()
 
 
 @torch.no_grad()
 def _test(classifier: Classifier, images: Images, config: FinetuneConfig, fabric: Fabric) -> dict[str, Any]:
-    """Accuracy, calibration error and confusions on centre crops of the test images."""
+    """Accuracy, calibration error and confusion matrix on centre crops of the test images."""
     found = stored_features(classifier.to(fabric.device).backbone, images, config.images, fabric)
     features, labels = found.readable(4)
     if not len(labels):
@@ -254,8 +254,8 @@ def _test(classifier: Classifier, images: Images, config: FinetuneConfig, fabric
     }
 
 
-def _row(one: Tried) -> dict[str, Any]:
-    """What finetune.json says about a way that was tried."""
+def _row(one: CrossValidated) -> dict[str, Any]:
+    """The entry of finetune.json for one method."""
     return {
         "how": one.how,
         "penalty": one.penalty,

@@ -1,4 +1,4 @@
-"""All images that a verb looks at, without a split into training and test images."""
+"""Open all images for a verb, without a split into training and test images."""
 
 import logging
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 from csml.api.data import open_splits, open_together
 from csml.config import ImagesConfig
-from csml.data.depth import COLOUR, Reading
+from csml.data.bit_depth import COLOUR, Reading
+from csml.data.folder_index import index_folder, left_out
 from csml.data.folders import folder_images
 from csml.data.huggingface import is_saved
 from csml.data.images import FolderImages, Images, ListedImages
-from csml.data.index import index_folder, left_out
 from csml.data.sources import is_pack
 from csml.distributed.world import World
 from csml.errors import CsmlError
@@ -19,8 +19,7 @@ log = logging.getLogger("csml")
 
 
 def open_all_images(world: World, data: str, config: ImagesConfig, in_memory: Any = None) -> Images:
-    """Every image below a folder, with labels where it consists of class folders; or the training images of another
-    source."""
+    """Every image in a folder, with labels if it has class folders; or the training images of another source."""
     root = Path(data).expanduser()
     if in_memory is not None or not root.is_dir() or is_pack(data) or is_saved(root):
         return open_splits(world, data, config, in_memory).train

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from csml.api.classifying import classifier_session, train_classifier
+from csml.api.classifiers import classifier_session, train_classifier
 from csml.api.data import data_setting, open_splits
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.session import Options, continue_options, run_session, start
@@ -18,10 +18,10 @@ from csml.api.settings import given, training_config
 from csml.config import MineConfig, preset_settings, sources_title
 from csml.console import show_log
 from csml.data.concat import ConcatImages
+from csml.data.image_names import Names
 from csml.data.images import UNLABELED, Images, Subset
 from csml.data.labels import LabeledData, labels_of_run, write_labels
 from csml.data.loading import fabric_for
-from csml.data.names import Names
 from csml.data.tables import read_table
 from csml.distributed.launch import join_world
 from csml.distributed.world import World
@@ -31,7 +31,7 @@ from csml.files import atomic_write, read_json, write_json
 from csml.models.classifier import Classifier
 from csml.progress import watched
 from csml.runs.directory import RunDirectory
-from csml.runs.of_weights import directory_of
+from csml.runs.run_of_weights import directory_of
 from csml.weights import load_classifier, network_of
 
 log = logging.getLogger("csml")
@@ -113,7 +113,7 @@ def _round(world: World, config: MineConfig, start: Path, labeled: LabeledData) 
 
 
 def _copy_result(last: RunDirectory, run: RunDirectory) -> None:
-    """The result of the last round, so that the whole can be used as any other run."""
+    """Copy the result of the last round, so that the run can be used like any other."""
     weights = [(last.classifier, run.classifier), (last.best_classifier, run.best_classifier)]
     for source, target in (*weights, (last.backbone, run.backbone), (last.result("mine"), run.result("mine"))):
         if source.exists():
@@ -122,7 +122,7 @@ def _copy_result(last: RunDirectory, run: RunDirectory) -> None:
 
 
 def _pseudo_labels(classifier: Classifier, labeled: LabeledData, config: MineConfig) -> tuple[Images, dict[str, Any]]:
-    """Unlabelled images whose prediction is certain enough, labelled by it; how many, and how many are right."""
+    """Unlabelled images with a sufficiently certain prediction as their label; and their number and accuracy."""
     classes, images = labeled.train.classes, Subset(labeled.images, labeled.unlabeled)
     fabric = fabric_for(images, config.images.workers, config.hardware)
     total = -(-len(images) // 256)
@@ -156,7 +156,7 @@ def _pseudo_labels(classifier: Classifier, labeled: LabeledData, config: MineCon
 
 
 def _read_pseudo_labels(run: RunDirectory, labeled: LabeledData) -> tuple[Images, dict[str, Any]]:
-    """Pseudo-labels of an interrupted round: predicted once, whatever machine continues it."""
+    """Pseudo-labels of an interrupted round: predicted only once, even if another machine continues it."""
     images, classes = Subset(labeled.images, labeled.unlabeled), labeled.train.classes
     names = Names(images)
     rows = [(names.find(name), classes.index(label)) for _, name, label in read_table(run.pseudo_labels)]

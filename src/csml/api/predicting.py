@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from csml.api.finding import CORNERS, OBJECT_COLUMNS, ObjectFinder, refuse_for_labels
 from csml.api.images import open_files_and_folders
+from csml.api.object_rows import CORNERS, OBJECT_COLUMNS, ObjectFinder, refuse_for_labels
 from csml.api.processes import in_processes
 from csml.api.run import PathLike, Run, path_of, paths_of
 from csml.api.session import device_for
 from csml.api.settings import using_config
 from csml.config import PredictConfig
 from csml.console import show_log
-from csml.data.depth import reading_of
+from csml.data.bit_depth import reading_of
+from csml.data.image_names import path_from_here
 from csml.data.images import Images
-from csml.data.names import spelled
 from csml.data.tables import as_cell, read_list
 from csml.data.video import VIDEOS
 from csml.distributed.launch import join_world
@@ -29,7 +29,7 @@ from csml.errors import CsmlError, disk_problem
 from csml.evaluation.predictions import predict as classify
 from csml.models.classifier import Classifier
 from csml.progress import watched
-from csml.runs.of_weights import directory_of
+from csml.runs.run_of_weights import directory_of
 from csml.runs.trust import Trust, read_trust
 from csml.weights import finds_objects, load_classifier, load_detector
 
@@ -40,7 +40,7 @@ _TRUSTED_COLUMNS = ("path", "label", "probability", "entropy", "familiar", "erro
 _STDOUT = "-"
 _JSON = (".jsonl", ".json", ".ndjson")
 _UNLIKE_IMAGES = 0.3
-"""Share of images unlike the labelled ones from which a warning is due; of the labelled ones it is 5 %."""
+"""Share of images unlike the labelled ones above which a warning is logged; among the labelled ones it is 5 %."""
 
 Row = dict[str, Any]
 Rows = Iterator[tuple[int, list[Row] | None]]
@@ -53,9 +53,9 @@ class Predictions:
 
     rows: list[Row]
     images: int
-    """images and frames that were looked at"""
+    """number of images and frames"""
     unreadable: int
-    """those that cannot be read"""
+    """number of those that cannot be read"""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -99,13 +99,13 @@ def predict(
     config: PathLike | None = None,
     **settings: Any,
 ) -> Predictions:
-    """Say what is on each image: label, probability, and entropy; for a detector, each object found with its box.
+    """Predict each image: label, probability and entropy; with a detector, each object with its box.
 
     Args:
         weights: a run of `finetune`, `mine`, `supervised` or `detect`, or its weight file.
         sources: a folder, an image file, a list of paths (.txt, one per line), or several of them; for a detector also
             video files.
-        keep: return the rows; False where there are too many and only the file is wanted.
+        keep: return the rows; False if there are too many and only the file is needed.
         config: a YAML file of settings.
         settings: any setting of `csml predict --help`; `output` also writes a .csv or .jsonl file as it goes.
     """
@@ -122,12 +122,12 @@ def predict_config(
     config: PathLike | None = None,
     **settings: Any,
 ) -> PredictConfig:
-    """The settings that `predict` would run with, checked; sources play no part."""
+    """The settings that `predict` would run with, checked; `sources` is ignored."""
     return using_config(PredictConfig, str(path_of(weights)), settings, config=config)
 
 
 def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: bool) -> Predictions:
-    """Predict in this process, which may be one of several; the result has the rows if they are to be kept."""
+    """Predict in this process, which may be one of several; the result has the rows if `keep`."""
     trust: Trust | None = None
     finder: ObjectFinder | None = None
     columns: tuple[str, ...] = OBJECT_COLUMNS
@@ -175,14 +175,14 @@ def _all_rows(
     if videos and finder is None:
         raise CsmlError(f"{videos[0]}: a classifier labels images, not videos; give a run of csml detect")
     for images in open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)):
-        yield from ((spelled(images, id), rows) for id, rows in rows_of(images))
+        yield from ((path_from_here(images, id), rows) for id, rows in rows_of(images))
     for video in videos:
         if finder is not None:
             yield from ((video, rows) for rows in finder.frame_rows(Path(video).expanduser()))
 
 
 def _listed(source: str) -> list[str]:
-    """The paths in a list, one per line and relative to the list; a source that is no list is itself."""
+    """The paths in a list file, one per line, relative to it; any other source is returned unchanged."""
     path = Path(source).expanduser()
     if path.suffix.lower() != ".txt" or not path.is_file():
         return [source]
@@ -190,7 +190,7 @@ def _listed(source: str) -> list[str]:
 
 
 def _say_how_far_to_trust(trust: Trust, images: int, probability: float, unfamiliar: int) -> None:
-    """The accuracy to expect, by cross-validation and by the probabilities; a warning if the images are unlike others.
+    """Log the expected accuracy, by cross-validation and by the probabilities; warn if many images are unfamiliar.
 
     Args:
         trust: of the classifier.
@@ -231,14 +231,14 @@ def _labels(
 
 
 def _discard(row: Row) -> None:
-    """Where nothing is written."""
+    """Ignore a row: nothing is written."""
 
 
 @contextlib.contextmanager
 def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], Any]]:
-    """A function that writes a row at once, so that the rows survive if the command is stopped."""
+    """A function that writes each row immediately, so that rows survive an interruption."""
     if output == _STDOUT:
-        if sys.stdout is None:  # closed by whoever started csml
+        if sys.stdout is None:  # closed by the process that started csml
             raise CsmlError("output: there is no standard output; give --output FILE")
         yield _writer(sys.stdout, columns, as_json=False)
         return
@@ -256,7 +256,7 @@ def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], An
 
 
 def _cell(value: Any) -> Any:
-    """A value as CSV shows it."""
+    """A value as a CSV cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict | list):

@@ -7,7 +7,7 @@ from csml.config import BASES, DETECT_PRESETS, SECTIONS, about_preset
 
 @dataclass(frozen=True)
 class Preset:
-    """A name for settings."""
+    """A named set of settings."""
 
     name: str
     about: str
@@ -19,7 +19,7 @@ class Preset:
 def presets() -> list[Preset]:
     """The presets of all commands, without those of other methods.
 
-    Every preset of `pretrain` has twins that learn the same images by another method: `demo-moco-v2`, `demo-byol`, ….
+    Every preset of `pretrain` has variants for other methods on the same images: `demo-moco-v2`, `demo-byol`, ….
     """
     trained = ("pretrain", *SECTIONS)
     found = [Preset(name, about_preset(name), trained) for name in BASES]

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from csml.api.choosing import choose, explain, is_automatic
+from csml.api.auto_preset import choose_preset, explain, is_automatic
 from csml.api.data import data_setting, open_splits
-from csml.api.outcome import keep_features, say_outcome, say_what_to_beat
+from csml.api.pretraining_evaluation import evaluate_baselines, evaluate_run, store_features
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import Options, Session, device_for, run_session, settled, start, train
 from csml.api.settings import given, training_config
@@ -46,7 +46,7 @@ def pretrain(
     overwrite: bool = False,
     **settings: Any,
 ) -> Run:
-    """Learn a backbone from images without labels; labels, where they exist, only measure.
+    """Learn a backbone from images without labels; labels, if there are any, only serve for evaluation.
 
     Args:
         data: a folder of images or a list of folders, a pattern, a list file, tar files, a pack, `synthetic`,
@@ -72,40 +72,43 @@ def pretrain(
     data, in_memory = data_setting(data)
     settings |= given(**{"model.weights": path_of(weights)})
     made = pretrain_config(data, out, preset=preset, config=config, resume=resume, needs_data=True, **settings)
-    asked = {**({} if config is None else flatten(read_yaml(Path(config).expanduser()) or {})), **flatten(settings)}
-    return start(partial(_run_fitted, frozenset(asked)), made, overwrite, resume, in_memory)
+    given_keys = {
+        **({} if config is None else flatten(read_yaml(Path(config).expanduser()) or {})),
+        **flatten(settings),
+    }
+    return start(partial(_run_fitted, frozenset(given_keys)), made, overwrite, resume, in_memory)
 
 
 def pretrain_config(data: str | None = None, out: PathLike | None = None, **call: Any) -> PretrainConfig:
     """The settings that `pretrain` would run with, checked."""
     call |= given(data=data, out=out)
-    if call.get("resume") is not None:  # the run knows its network, and keeps the weights it started from
+    if call.get("resume") is not None:  # the run has its network and a copy of the weights it started from
         return training_config(PretrainConfig, preset_settings, **call)
     if not is_automatic(call.get("preset"), call.get("config"), data):
-        return _with_network(training_config(PretrainConfig, preset_settings, chosen=_go_with_weights, **call))
+        return _with_network(training_config(PretrainConfig, preset_settings, chosen=_settings_for_weights, **call))
     call["preset"] = None
     plain = training_config(PretrainConfig, preset_settings, **call)
     train = open_data(plain.data, plain.images).train
-    choice = choose(train)
+    choice = choose_preset(train)
     call["preset"] = choice.preset
 
     def chosen(everything: Mapping[str, Any]) -> dict[str, Any]:
-        return {**_go_with_weights(everything), **choice.settings}
+        return {**_settings_for_weights(everything), **choice.settings}
 
     made = _with_network(training_config(PretrainConfig, preset_settings, chosen=chosen, **call))
     explain(choice, made, len(train), call)
     return made
 
 
-def _go_with_weights(everything: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that go with a start from weights, if there are any."""
+def _settings_for_weights(everything: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings for a start from weights; empty without weights."""
     if everything.get("model.weights") is None:
         return {}
     return settings_from_weights(everything.get("framework", DEFAULT_FRAMEWORK))
 
 
 def _with_network(config: PretrainConfig) -> PretrainConfig:
-    """With the backbone that the weights belong to."""
+    """The settings with the backbone that the weights belong to."""
     if config.model.weights is None:
         return config
     network = network_of(config.model.weights)
@@ -118,11 +121,11 @@ def run_pretrain(config: PretrainConfig, options: Options, in_memory: Any = None
     return _train_on(open_splits(world, config.data, config.images, in_memory), world, config, options)
 
 
-def _run_fitted(asked: frozenset[str], config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
-    """The same for a preset that may be meant for more images than there are; settings that were `asked` for stay."""
+def _run_fitted(given_keys: frozenset[str], config: PretrainConfig, options: Options, in_memory: Any = None) -> Path:
+    """Like `run_pretrain`, but adapts a preset made for more images than there are; settings in `given_keys` stay."""
     world = join_world(config.hardware)
     data = open_splits(world, config.data, config.images, in_memory)
-    fitted = fitted_to_data(config, len(data.train), asked)
+    fitted = fitted_to_data(config, len(data.train), given_keys)
     for key, before, now in (
         ("batch_size", config.batch_size, fitted.batch_size),
         ("neighbors.k", config.neighbors.k, fitted.neighbors.k),
@@ -141,17 +144,17 @@ def _train_on(data: DataSplits, world: World, config: PretrainConfig, options: O
         if config.model.weights:
             _keep_start(session, config)
         _warn_about_neighbors(config)
-        say_what_to_beat(session.run, config, data, fabric)
+        evaluate_baselines(session.run, config, data, fabric)
         task = Pretraining(config, data, session.run, fabric)
         train(session, task, config, fabric)
         task.keep_best()
-        say_outcome(session.run, config, data, fabric)
-        keep_features(session.run, config, data, fabric)
+        evaluate_run(session.run, config, data, fabric)
+        store_features(session.run, config, data, fabric)
     return session.run.root
 
 
 def _keep_start(session: Session, config: PretrainConfig) -> None:
-    """Copy the weights that the run starts from into its directory: resuming and comparing need them."""
+    """Copy the starting weights into the run directory, for resuming and for comparison."""
     start = session.run.start
     if session.world.is_rank_zero and not start.exists():
         backbone = load_backbone(str(config.model.weights), config.images.channels)

@@ -1,4 +1,4 @@
-"""Work that several worker processes share: started here, watched, and told to stop together."""
+"""Worker processes that share work: start them, watch them, and stop them together."""
 
 import os
 import pickle
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 60.0
-"""How long the other workers may take to notice that one has failed, before they are killed."""
+"""How long other workers may take to notice that one has failed before they are killed."""
 _START_GRACE_SECONDS = 3.0
 """The same while workers start: others may be about to fail for the same reason."""
 
@@ -30,8 +30,8 @@ _START_GRACE_SECONDS = 3.0
 def in_processes(function: Callable[..., T], hardware: HardwareConfig, *arguments: Any) -> T:
     """Call `function(*arguments)` here, or in `hardware.devices` worker processes of this machine.
 
-    The caller's process is never replaced: workers are children, each a fresh Python, and what rank 0 returns or raises
-    comes back. Where torchrun or srun has started several processes already, this one is a worker.
+    The caller's process is never replaced: workers are fresh Python child processes, and what rank 0 returns or raises
+    is returned or raised here. Where torchrun or srun has started several processes already, this one is a worker.
 
     Args:
         function: a function of a module, which the workers import.
@@ -50,12 +50,12 @@ def in_processes(function: Callable[..., T], hardware: HardwareConfig, *argument
             raise CsmlError(
                 f"hardware.devices: the data cannot be sent to worker processes ({error}); give a folder, or devices 1"
             ) from error
-        # The store outlives every worker, so no port has to be guessed and none is taken twice.
+        # The store outlives every worker, so no port is guessed or used twice.
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         joined = [joined_key(rank) for rank in range(hardware.devices)]
         workers: list[subprocess.Popen[bytes]] = []
         try:
-            with StopSignals() as signals:  # before the first worker: a signal must not leave any behind
+            with StopSignals() as signals:  # before the first worker starts, so that a signal leaves none behind
                 for rank in range(hardware.devices):
                     workers.append(_start(call, rank, hardware.devices, store.port))
                 _watch(workers, signals, lambda: store.check(joined))
@@ -90,10 +90,10 @@ def _start(call: Path, rank: int, size: int, port: int) -> "subprocess.Popen[byt
 def _watch(workers: "list[subprocess.Popen[bytes]]", signals: StopSignals, all_joined: Callable[[], bool]) -> None:
     """Wait for all workers; pass a signal on to all; do not let the others wait for one that failed."""
     passed_on, until = False, None
-    while None in (codes := [worker.poll() for worker in workers]):  # of all: the first may wait for the last
+    while None in (codes := [worker.poll() for worker in workers]):  # poll all: the first may wait for the last
         if signals.caught and not passed_on:
             passed_on = True
-            if not all_joined():  # there is nothing to be saved
+            if not all_joined():  # nothing to save yet
                 return
             for worker in workers:
                 worker.send_signal(signals.caught)
@@ -106,11 +106,11 @@ def _watch(workers: "list[subprocess.Popen[bytes]]", signals: StopSignals, all_j
 
 
 def _answer(call: Path, codes: list[int | None]) -> Any:
-    """What rank 0 returned; else the first cause of the failure.
+    """What rank 0 returned, or raise the first cause of the failure.
 
     Args:
-        call: beside it are the answers.
-        codes: exit code of each worker; None if it was ended from here.
+        call: the file beside which the answers are.
+        codes: exit code of each worker; None if this process ended it.
     """
     answers = [read_answer(call, rank) for rank in range(len(codes))]
     # A process that lost another one is a consequence, not the cause.
@@ -133,7 +133,7 @@ def _answer(call: Path, codes: list[int | None]) -> Any:
 
 
 def _killed(codes: list[int | None], answers: list[Any]) -> str | None:
-    """The worker that a signal ended before it could answer: the cause of what the others say."""
+    """The worker that a signal killed before it could answer: the cause of the other failures."""
     found = (rank for rank, code in enumerate(codes) if (code or 0) < 0 and answers[rank] is None)
     return next((_died(rank, codes) for rank in found), None)
 
@@ -147,7 +147,7 @@ def _died(rank: int, codes: list[int | None]) -> str:
 
 
 def write_answer(call: Path, rank: int, kind: str, value: Any) -> None:
-    """Leave the outcome of a worker for `in_processes`: a `value`, or how it ended (`_answer` has the kinds)."""
+    """Write the outcome of a worker for `in_processes`: a `value`, or how it ended (kinds: see `_answer`)."""
     path = call.with_name(f"answer-{rank}.pickle")
     path.with_suffix(".part").write_bytes(pickle.dumps((kind, value)))
     path.with_suffix(".part").rename(path)

@@ -19,17 +19,17 @@ from csml.config import (
     names_weights,
 )
 from csml.errors import CsmlError
-from csml.runs.facts import read_results, verb_of
 from csml.runs.locks import in_use
+from csml.runs.metadata import read_results, verb_of
 from csml.runs.metrics import read_metrics
-from csml.runs.of_weights import directory_of
 from csml.runs.opening import open_run
+from csml.runs.run_of_weights import directory_of
 from csml.runs.settings import read_settings
 
 if TYPE_CHECKING:  # verbs import Run; its methods call verbs
     from csml.api.embedding import Embeddings
+    from csml.api.evaluating import KnnResult, LinearResult
     from csml.api.exporting import Exported
-    from csml.api.judging import KnnResult, LinearResult
     from csml.api.predicting import Predictions
     from csml.models.backbones import Backbone
     from csml.models.classifier import Classifier
@@ -51,7 +51,7 @@ class Run:
 
     Args:
         path: the directory.
-        data: the images it was trained on, where they were passed in memory.
+        data: the images it was trained on, if they were passed in memory.
     """
 
     def __init__(self, path: PathLike, *, data: Any = None) -> None:
@@ -68,7 +68,7 @@ class Run:
 
     @cached_property
     def verb(self) -> str:
-        """The verb that made it: pretrain, supervised, finetune, mine or detect."""
+        """The verb that made the run: pretrain, supervised, finetune, mine or detect."""
         return verb_of(self.path)
 
     @cached_property
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
-        """The result files there are, by verb: knn, linear, finetune, …"""
+        """The existing result files by verb: knn, linear, finetune, …"""
         return read_results(self._directory)
 
     def backbone(self) -> "Backbone":
@@ -106,19 +106,19 @@ class Run:
 
     def knn(self, **settings: Any) -> "KnnResult":
         """As `csml.knn`."""
-        from csml.api.judging import knn
+        from csml.api.evaluating import knn
 
         return knn(self, **settings)
 
     def linear(self, **settings: Any) -> "LinearResult":
         """As `csml.linear`."""
-        from csml.api.judging import linear
+        from csml.api.evaluating import linear
 
         return linear(self, **settings)
 
     def finetune(self, **settings: Any) -> "Run":
         """As `csml.finetune`."""
-        from csml.api.classifying import finetune
+        from csml.api.classifiers import finetune
 
         return finetune(self, **settings)
 
@@ -149,7 +149,7 @@ def path_of(run: "Run | PathLike | None") -> str | None:
 
 
 def paths_of(given: Any, key: str) -> list[Path]:
-    """One path or several, or runs, as paths; `key` names the argument if they are something else."""
+    """One or several paths or runs, as paths; `key` names the argument in the error message."""
     one, several = isinstance(given, Run | str | os.PathLike), isinstance(given, Iterable)
     paths = [given] if one else list(given) if several else [given]
     if not all(isinstance(path, Run | str | os.PathLike) for path in paths):
@@ -160,13 +160,13 @@ def paths_of(given: Any, key: str) -> list[Path]:
 
 
 def using(weights: str) -> AbstractContextManager[None]:
-    """Keep the run of these weights, if they have one, from being overwritten meanwhile."""
+    """Prevent the run of these weights, if there is one, from being overwritten meanwhile."""
     run = None if names_weights(weights) else directory_of(weights)
     return in_use(run.root) if run is not None and run.config.exists() else nullcontext()
 
 
 def required_weights(weights: str | None, verb: str, otherwise: str = "") -> str:
-    """The weights to start from, which must have been given."""
+    """The weights to start from; raise if none were given."""
     if weights is None:
         more = f", {otherwise}" if otherwise else ""
         raise CsmlError(f"weights: give what to start from: csml {verb} RUN{more}")

@@ -1,4 +1,4 @@
-"""`csml.scenes`: how the annotations of a folder are understood, and the same in COCO's layout."""
+"""`csml.scenes`: show how the annotations of a folder are read, and convert them to COCO's layout."""
 
 import logging
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Spread = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class PartResult:
-    """What the training or the test images have."""
+    """Statistics of the training or test images."""
 
     images: int
     boxes: list[int]
@@ -40,7 +40,7 @@ class PartResult:
 
 @dataclass(frozen=True)
 class ScenesResult:
-    """What was understood of a folder with annotations."""
+    """The annotations that were read from a folder."""
 
     format: str
     classes: tuple[str, ...]
@@ -55,7 +55,7 @@ class ScenesResult:
 
 @show_log()
 def scenes(data: PathLike, *, config: PathLike | None = None, **settings: Any) -> ScenesResult:
-    """Show how `csml.detect` understands the annotations of a folder; draw and convert them if asked to.
+    """Show how `csml.detect` reads the annotations of a folder; draw or convert them on request.
 
     Args:
         data: a folder with annotated images in any layout: VOC, COCO, YOLO, masks, FiftyOne.
@@ -105,7 +105,7 @@ def scenes(data: PathLike, *, config: PathLike | None = None, **settings: Any) -
 
 
 def scenes_config(data: Any = None, *, config: PathLike | None = None, **settings: Any) -> ScenesOfConfig:
-    """The settings that `scenes` would run with, checked; the folder plays no part."""
+    """The settings that `scenes` would run with, checked; the folder is ignored."""
     return plain_config(ScenesOfConfig, settings, config)
 
 

@@ -1,4 +1,4 @@
-"""`csml.score`: a detector on other annotated images; and the files that every test of a detector leaves."""
+"""`csml.score`: test a detector on other annotated images; and write the files of a detector test."""
 
 import logging
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class ScoreResult:
     path: Path
     """folder with detect.json, detections.json, detections.png, worst.png, best.png and figures/"""
     result: dict[str, Any]
-    """what detect.json holds: box and mask with AP, AP50, …; threshold, curves, confusion, errors"""
+    """the content of detect.json: box and mask with AP, AP50, …; threshold, curves, confusion, errors"""
 
 
 @show_log()
@@ -76,7 +76,7 @@ def score(
 
 
 def score_config(weights: Any, data: Any = None, *, config: PathLike | None = None, **settings: Any) -> ScoreConfig:
-    """The settings that `score` would run with, checked; weights play no part."""
+    """The settings that `score` would run with, checked; `weights` is ignored."""
     return plain_config(ScoreConfig, {**settings, **given(data=None if data is None else str(data))}, config)
 
 

@@ -16,8 +16,8 @@ from csml.api.settings import given, using_config
 from csml.config import SelectConfig, names_weights
 from csml.console import show_log
 from csml.data.failures import Failures
+from csml.data.image_names import Names, path_from_here
 from csml.data.images import Images
-from csml.data.names import Names, spelled
 from csml.data.tables import read_table, write_csv
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
@@ -25,7 +25,7 @@ from csml.errors import CsmlError
 from csml.evaluation.selection import select_next
 from csml.evaluation.stored_features import stored_features
 from csml.program import program
-from csml.runs.of_weights import directory_of
+from csml.runs.run_of_weights import directory_of
 from csml.weights import load_backbone, load_classifier
 
 log = logging.getLogger("csml")
@@ -37,9 +37,9 @@ class ToLabel:
 
     paths: list[str]
     scores: list[float]
-    """how much each adds, 0 to 1"""
+    """value of each label, 0 to 1"""
     reasons: list[str]
-    """why each was chosen, for people"""
+    """why each was chosen"""
     known: dict[str, str]
     """labels so far, by path"""
 
@@ -56,11 +56,11 @@ def select(
     config: PathLike | None = None,
     **settings: Any,
 ) -> ToLabel:
-    """Choose the n images whose labels would teach most. No label is needed to begin with.
+    """Choose the n images whose labels would help most. No label is needed to start.
 
     Args:
-        weights: a run, its directory, a weight file, or a name such as lite0. The classifier of a run of `finetune`
-            says what is uncertain; otherwise logistic regression on the labels does.
+        weights: a run, its directory, a weight file, or a name such as lite0. Uncertainty comes from the
+            classifier of a run of `finetune`, otherwise from logistic regression on the labels.
         n: how many.
         data: the images to choose from; by default those of the run. Test images are not chosen.
         config: a YAML file of settings.
@@ -79,7 +79,7 @@ def select(
     labels, known = _known(images, made.labels, root)
     features, probabilities = _seen(root, images, made)
     chosen = select_next(features, labels, count, by=made.by, probabilities=probabilities, seed=made.seed)
-    names = [spelled(images, id) for id in chosen.ids.tolist()]
+    names = [path_from_here(images, id) for id in chosen.ids.tolist()]
     result = ToLabel(names, chosen.scores.tolist(), list(chosen.reasons), known)
     if output is not None:
         _write(output, result)
@@ -91,7 +91,7 @@ def select(
 def select_config(
     weights: "Run | PathLike", n: Any = None, *, config: PathLike | None = None, **settings: Any
 ) -> SelectConfig:
-    """The settings that `select` would run with, checked; n plays no part."""
+    """The settings that `select` would run with, checked; `n` is ignored."""
     return using_config(SelectConfig, str(path_of(weights)), settings, config=config)
 
 
@@ -106,7 +106,7 @@ def _count(n: int | str) -> int:
 
 
 def _known(images: Images, table: str | None, weights: str) -> tuple[torch.Tensor, dict[str, str]]:
-    """Labels so far `(N,)`, −1 where there is none, and by path: of the table, or else what the run learnt from."""
+    """Labels so far `(N,)`, −1 where there is none, and by path: from the table, or else those of the run."""
     labels = np.full(len(images), -1)
     file = Path(table).expanduser() if table else directory_of(weights).labels
     if table is None and (names_weights(weights) or not file.exists()):
@@ -121,7 +121,7 @@ def _known(images: Images, table: str | None, weights: str) -> tuple[torch.Tenso
             log.warning("labels: %s is not among the images", name)
             continue
         labels[id] = classes.setdefault(label, len(classes))
-        known[spelled(images, id)] = label
+        known[path_from_here(images, id)] = label
     log.info("%d labels of %d classes so far, from %s", len(known), len(classes), file)
     return torch.from_numpy(labels), known
 

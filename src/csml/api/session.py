@@ -1,4 +1,4 @@
-"""A run directory around work that trains: made or opened, logged to, and every failure told in one line."""
+"""The run directory of a training: made or opened, logged to, with every failure reported in one line."""
 
 import contextlib
 import logging
@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 import torch
 from lightning_fabric import Fabric
 
+from csml.api.fastest_precision import hardware_for, with_hardware
 from csml.api.processes import in_processes
 from csml.api.run import PathLike, Run, path_of
-from csml.api.suiting import hardware_of, with_suited_hardware
 from csml.config import RunConfig
 from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.distributed.failure import ProcessLost, who_failed
 from csml.distributed.launch import is_launched, restart_count, was_restarted
 from csml.distributed.world import World
-from csml.errors import CsmlError, told
+from csml.errors import CsmlError, machine_problem
 from csml.models.backbones import Backbone
 from csml.runs.directory import RunDirectory
-from csml.runs.facts import read_facts, write_facts
 from csml.runs.locks import only_writer, require_unused
+from csml.runs.metadata import read_metadata, write_metadata
 from csml.runs.opening import clear, log_to, new_run, open_run, require_free
 from csml.runs.settings import write_config
 from csml.training.loop import TrainingLoop
@@ -34,7 +34,7 @@ log = logging.getLogger("csml")
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of a verb that trains, beside the settings of the run."""
+    """Arguments of a verb that trains, other than the settings of the run."""
 
     overwrite: bool = False
     resume: str | None = None
@@ -66,11 +66,11 @@ def start(
     Args:
         function: takes settings, options and the images that were passed in memory; returns the run directory.
         config: checked settings.
-        overwrite, resume: as the verb was given them.
+        overwrite, resume: as given to the verb.
         in_memory: images, where they were passed instead of a path.
     """
     options = Options(overwrite, path_of(resume))
-    may_exist = is_launched() or restart_count() > 0  # a launcher or a cluster may have restarted a run
+    may_exist = is_launched() or restart_count() > 0  # a launcher or a cluster may have restarted the run
     if options.resume is None and not may_exist:
         require_free(config.out, overwrite)
     return Run(in_processes(function, config.hardware, config, options, in_memory), data=in_memory)
@@ -88,11 +88,11 @@ def run_session(
         config: checked settings.
         options: overwrite or resume.
         name: of the run, where `config.out` does not say it.
-        notes: how the data was understood, for the log.
+        notes: how the data was read, for the log.
     """
     with contextlib.ExitStack() as held:
         run, resumed = _begin(world, config, options, name, held)
-        with _told(world, config, run):
+        with _logged(world, config, run):
             log.info("run directory %s", run.root)
             for note in notes:
                 log.info(note)
@@ -100,8 +100,8 @@ def run_session(
 
 
 @contextlib.contextmanager
-def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
-    """Log to the run directory, and tell every failure in one line."""
+def _logged(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
+    """Log to the run directory, and report every failure in one line."""
     handler = log_to(run.log) if world.is_rank_zero else logging.NullHandler()
     try:
         yield
@@ -113,7 +113,7 @@ def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
         handler.handle(log.makeRecord(log.name, logging.ERROR, __file__, 0, str(error), (), None))
         raise
     except (OSError, RuntimeError, EOFError) as error:
-        if (text := told(error)) is not None:
+        if (text := machine_problem(error)) is not None:
             raise CsmlError(f"{text} (in {run.root})") from error
         if (text := who_failed(error)) is None:
             raise
@@ -124,13 +124,13 @@ def _told(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None]:
 
 
 def settled(session: Session, config: C) -> C:
-    """The settings of a run, with the hardware decided: anew, or as a resumed run has computed so far."""
-    made: C = with_suited_hardware(config, read_facts(session.run.root) if session.resumed else {})
+    """The settings of a run with precision and memory layout decided: anew, or as recorded by a resumed run."""
+    made: C = with_hardware(config, read_metadata(session.run.root) if session.resumed else {})
     return made
 
 
 def computing(config: RunConfig, fabric: Fabric) -> dict[str, Any]:
-    """How the run computes, for run.json."""
+    """Device, precision and layout of the run, for run.json."""
     precision = fabric.strategy.precision.precision
     return {"precision": precision, "channels_last": config.hardware.channels_last is not False}
 
@@ -143,18 +143,18 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
     elif session.world.is_rank_zero:
         known = {"images": len(task.images), "fingerprint": task.fingerprint, "device": str(fabric.device)}
         known |= computing(config, fabric)
-        write_facts(session.run, session.verb, known)
+        write_metadata(session.run, session.verb, known)
     loop.fit()
 
 
 def device_for(images: Images, config: Any, network: Backbone | None = None) -> Fabric:
     """The device that a config with `images` and `hardware` asks for; the network, or else a `model` in the config,
     decides the precision."""
-    return fabric_for(images, config.images.workers, hardware_of(config, network))
+    return fabric_for(images, config.images.workers, hardware_for(config, network))
 
 
 def continue_options(run: RunDirectory) -> Options:
-    """How to go on with a run that may have been cut off, or not have been started."""
+    """Options that continue an interrupted run, or start it if there is none."""
     if run.has_checkpoint():
         return Options(resume=str(run.root))
     return Options(overwrite=run.config.exists())
@@ -163,7 +163,7 @@ def continue_options(run: RunDirectory) -> Options:
 def _begin(
     world: World, config: RunConfig, options: Options, name: str, held: contextlib.ExitStack
 ) -> tuple[RunDirectory, bool]:
-    """The run directory, made and locked by rank 0 and known to all, and whether it is to be continued."""
+    """The run directory, made and locked by rank 0, and whether the run is resumed."""
     restarted, out = was_restarted(world), config.out
 
     def made() -> tuple[str, bool]:
@@ -173,10 +173,10 @@ def _begin(
         run = open_run(chosen.resume) if chosen.resume else new_run(out, name, chosen.overwrite)
         held.enter_context(only_writer(run.root))
         if not chosen.resume:
-            new_run(str(run.root), name, chosen.overwrite)  # another may have written there before we had the lock
+            new_run(str(run.root), name, chosen.overwrite)  # another process may have written there before
             require_unused(run.root)
             clear(run)
-            write_config(run, config)  # first: a directory that was left here is known as a run
+            write_config(run, config)  # first, so that an interrupted directory is recognised as a run
         return str(run.root), chosen.resume is not None
 
     root, resumed = world.broadcast(made)

@@ -1,4 +1,4 @@
-"""The settings of a verb, laid over each other in one order for Python and the command line.
+"""The settings of a verb, merged in the same order for Python and the command line.
 
 Defaults, settings of the weights it starts from, preset (or the resumed run), config file, keywords.
 """
@@ -27,14 +27,14 @@ from csml.config import (
     read_config_file,
 )
 from csml.errors import CsmlError
-from csml.runs.facts import verb_of
+from csml.runs.metadata import verb_of
 from csml.runs.opening import open_run
 from csml.runs.settings import first_difference, read_settings, trained_with
 
 C = TypeVar("C")
 
 _USES_LABELS = (KnnConfig, LinearConfig, ClassifierConfig)
-"""A run may learn from a sample of the images; its labels are all used unless the caller asks for a sample again."""
+"""A run may learn from a sample of the images; all labels are used unless the caller sets a sample again."""
 _NO_IMAGES = "data: {} does not say which images it is for; give --data FOLDER"
 _PATHS = ("data", "weights", "labels", "list")
 """Settings that are paths; they become absolute, so that a run can be continued and evaluated from any directory."""
@@ -57,13 +57,13 @@ def training_config(
     Args:
         schema: its dataclass.
         presets: the settings that the name of a preset stands for.
-        inherits: keys, beside data, images and hardware, that default to those of the run the weights belong to;
+        inherits: keys, besides data, images and hardware, that default to those of the run the weights belong to;
             None: nothing is inherited.
         preset: name of a preset.
         config: a YAML file.
         resume: the run to continue; its settings take the place of a preset.
-        chosen: from all that was given, by dotted key, to settings that go with it; they are laid over the preset.
-        needs_data: refuse to train on the default of `data`, which nobody asked for.
+        chosen: function from all given settings, by dotted key, to further settings to lay over the preset.
+        needs_data: raise if `data` was not given instead of using its default.
         settings: keywords, nested or dotted; None is a value, as null is on the command line.
     """
     layers: list[Layer] = []
@@ -86,7 +86,7 @@ def training_config(
         if needs_data:
             raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
         weights = str(settings.get("weights") or "")
-        if inherits is not None and weights and Path(weights).is_dir():  # a run that lost its settings
+        if inherits is not None and weights and Path(weights).is_dir():  # a run whose settings are missing
             raise CsmlError(_NO_IMAGES.format(weights))
     if chosen is not None:
         everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
@@ -139,7 +139,7 @@ def given(**parameters: Any) -> dict[str, Any]:
 
 
 def with_absolute_paths(config: C) -> C:
-    """The same settings with absolute paths; names such as `synthetic` and addresses stay."""
+    """The same settings with absolute paths; names such as `synthetic` and URLs are unchanged."""
     changed: dict[str, Any] = {}
     for name in {field.name for field in fields(config)} & set(_PATHS):  # type: ignore[arg-type]
         value = getattr(config, name)

@@ -19,7 +19,7 @@ _JPEG_SIDE, _SIDE, _BATCH = 500, 128, 8
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast the machine is now, beside whatever else runs on it."""
+    """Speed of the machine under its current load."""
 
     decoded: float
     """JPEG files of 500 × 500 pixels per second, by one process"""
@@ -37,7 +37,7 @@ class Speed:
 
 
 def measure_speed(seconds: float) -> Speed:
-    """Half of the seconds go to each of the two; what runs beside it makes both slower."""
+    """Half of the seconds for each of the two; other running programs slow both down."""
     accelerator = accelerator_of(HardwareConfig())
     device = torch.device(accelerator)
     network = build_backbone("resnet18").to(device).to(memory_format=memory_format(HardwareConfig()))
@@ -56,7 +56,7 @@ def measure_speed(seconds: float) -> Speed:
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    train()  # the first step also prepares
+    train()  # warm-up
     trained = _BATCH * _per_second(train, seconds / 2)
     finite = all(bool(torch.isfinite(p.grad).all()) for p in network.parameters() if p.grad is not None)
     return Speed(_per_second(decode, seconds / 2), trained, accelerator, finite)

@@ -6,7 +6,7 @@ from typing import Any, overload
 
 
 class Table(Sequence[dict[str, Any]]):
-    """Rows by number, columns by name; `pandas.DataFrame(list(table))` takes it as it is.
+    """Rows by number, columns by name; `pandas.DataFrame(list(table))` works.
 
     Args:
         rows: may lack some columns.

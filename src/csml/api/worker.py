@@ -13,14 +13,14 @@ from csml.console import show_log
 from csml.crash import crashed
 from csml.distributed.failure import ProcessLost, note_failure, who_failed
 from csml.distributed.launch import leave_world
-from csml.errors import CsmlError, told
+from csml.errors import CsmlError, machine_problem
 from csml.runs.interruption import Interrupted
 
 _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_parent() -> None:
-    """Save and end when the process that started this one is killed; else it would go on unseen, and hold the run."""
+    """Save and exit when the parent process is killed; otherwise this one would keep running and lock the run."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -28,7 +28,7 @@ def _end_with_parent() -> None:
 def main() -> int:
     _end_with_parent()
     call, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    # The words of the command that started the workers: run.json, locks and crash reports tell them.
+    # The command line of the parent: run.json, locks and crash reports show it.
     function, arguments, shows_log, sys.argv = pickle.loads(call.read_bytes())
     try:
         with show_log(always=shows_log):
@@ -51,7 +51,7 @@ def main() -> int:
             write_answer(call, rank, "lost", lost)
             return 1
         note_failure(error)
-        write_answer(call, rank, "error", told(error) or crashed(error, sys.argv))
+        write_answer(call, rank, "error", machine_problem(error) or crashed(error, sys.argv))
         return 1
     write_answer(call, rank, "value", value if rank == 0 else None)
     return 0

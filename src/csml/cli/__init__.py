@@ -13,7 +13,7 @@ from csml.cli.commands import COMMANDS, Command
 from csml.config import as_settings
 from csml.console import show_log
 from csml.crash import crashed
-from csml.errors import CsmlError, one_line, told
+from csml.errors import CsmlError, machine_problem, one_line
 
 _HELP = """csml learns visual representations from unlabelled images.
 
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _thread_failed(failure: threading.ExceptHookArgs) -> None:
     """A thread of a library failed, such as TensorBoard's on a full disk; the main thread fails next, and tells why."""
     error = failure.exc_value
-    if isinstance(error, Exception) and told(error) is None and sys.stderr is not None:
+    if isinstance(error, Exception) and machine_problem(error) is None and sys.stderr is not None:
         print(f"csml: {one_line(crashed(error, sys.argv[1:]))}", file=sys.stderr)
 
 
@@ -77,11 +77,11 @@ def _dispatch(words: list[str]) -> int:
 def _run(command: Command, words: list[str]) -> int:
     given = command.options().parse(words)
     if given.print_config:
-        from csml.api.suiting import explained
+        from csml.api.fastest_precision import explain_auto
 
         config = command.config(given)
         print(yaml.safe_dump(as_settings(config), sort_keys=False), end="")
-        for line in explained(config):
+        for line in explain_auto(config):
             print(f"# {line}")
         return 0
     with show_log(always=True):
@@ -94,7 +94,7 @@ def _failed(error: Exception, words: list[str]) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    text = _tell_the_others(error) or told(error)
+    text = _tell_the_others(error) or machine_problem(error)
     print(f"csml: error: {one_line(crashed(error, words) if text is None else text)}", file=sys.stderr)
     return 2 if text is not None else 70
 

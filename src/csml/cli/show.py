@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from csml.ablations.ablate import AblationResult
     from csml.api.checking import Checked
     from csml.api.doctor import Diagnosis
+    from csml.api.evaluating import KnnResult, LinearResult
     from csml.api.exporting import Exported
-    from csml.api.judging import KnnResult, LinearResult
-    from csml.api.neighboring import Neighbor
+    from csml.api.neighbors import Neighbor
     from csml.api.predicting import Predictions
     from csml.api.presets import Preset
     from csml.api.run import Run

@@ -1,4 +1,4 @@
-"""Settings of the method and of every command: dataclasses that carry their bounds, layers, presets. No torch."""
+"""Settings of the method and of every command: dataclasses with bounds, layers, presets. No torch."""
 
 from csml.config.classifiers import ClassifierConfig, FinetuneConfig, MineConfig, SupervisedConfig
 from csml.config.commands import (

@@ -1,4 +1,4 @@
-"""From plain values, as Python and YAML have them, to typed settings."""
+"""Converts plain Python or YAML values to typed settings."""
 
 import dataclasses
 import os
@@ -26,7 +26,7 @@ class Leaf(NamedTuple):
     owner: type[Any]
     """the dataclass that has the field"""
     common: bool
-    """whether people change it often"""
+    """whether the short `--help` shows it"""
 
     @property
     def name(self) -> str:
@@ -50,14 +50,14 @@ def sections(schema: type[Any]) -> dict[str, type[Any]]:
 
 
 def build(schema: type[C], given: Mapping[str, Any]) -> C:
-    """The schema's defaults with the given settings, by dotted key, in their place; every value is converted."""
+    """The schema's defaults, overridden by the given settings (by dotted key); every value is converted."""
     known = leaves(schema)
     values = {key: convert(known[key].kind, value, key) for key, value in given.items()}
     return _replaced(schema(), values)
 
 
 def convert(kind: Any, value: Any, key: str) -> Any:
-    """The value as the type has it; a value of another type raises CsmlError."""
+    """The value converted to the type; raises CsmlError if that is impossible."""
     try:
         return _converted(kind, value)
     except _OtherType:
@@ -68,7 +68,7 @@ def convert(kind: Any, value: Any, key: str) -> Any:
 
 
 def expected(kind: Any) -> str:
-    """A type in words."""
+    """Description of a type for messages."""
     kind = kind_of(kind)
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(map(str, get_args(kind)))
@@ -130,7 +130,7 @@ def _text(value: Any) -> str:
         raise _OtherType
     try:
         os.fsencode(text)
-    except UnicodeEncodeError:  # half of a pair of surrogates is no text
+    except UnicodeEncodeError:  # a lone surrogate is not valid text
         raise _OtherType from None
     return text
 

@@ -33,14 +33,15 @@ class SupervisedConfig(ClassifierConfig):
     """Share of the labels of each class to train on, at least one label per class; chosen by the seed and written to
     labels.csv."""
     per_class: int | None = common(bounded(None, low=1, limit=10**9))
-    """Number of labels of each class to train on, all labels of a class that has fewer; chosen as --fraction is."""
+    """Number of labels of each class to train on, all labels of a class that has fewer; chosen in the same way as for
+    --fraction."""
     list: str | None = None
     """A file with the names of the images to train on, one per line, such as the common 1 % and 10 % lists of
     ImageNet."""
     holdout: float | None = bounded(None, low=0, below=1)
     """Share of the labels in --labels to hold out for testing, if the data has no test images of its own; 0: none. By
-    default a fifth; but where cross-validation estimates the accuracy, none of fewer than 100 labels, or if fewer than
-    5 a class would be left."""
+    default a fifth; but none if cross-validation estimates the accuracy and there are fewer than 100 labels, or fewer
+    than 5 per class would be left."""
     optimizer: OptimizerConfig = OptimizerConfig(lr_per_256=0.1)
 
     def check(self) -> None:
@@ -55,17 +56,17 @@ class FinetuneConfig(SupervisedConfig):
     """Weights to start from: a run directory or a weight file, from csml or another trainer. The word --weights may be
     omitted."""
     how: Literal["auto", "spread", "logistic", "prototypes", "norms", "last-stage", "all", "paper"] = common("auto")
-    """How to learn from the labels. spread: labels spread over the nearest neighbours among the images without a
-    label, and a logistic regression learns from all of them. logistic: logistic regression on the features of the
-    network as it is. prototypes: the nearest class mean. norms, last-stage, all: logistic regression, then training of
-    the linear layer and of the normalisation layers, the last stage or all layers. All of these give calibrated
-    probabilities. auto: what does best in cross-validation on the labels. paper: all layers from a random linear
+    """How to learn from the labels. spread: labels spread to the nearest neighbours among the unlabelled images,
+    and a logistic regression learns from all of them. logistic: logistic regression on the features of the unchanged
+    network. prototypes: the nearest class mean. norms, last-stage, all: logistic regression, then training of the
+    linear layer and of the normalisation layers, the last stage or all layers. All of these give calibrated
+    probabilities. auto: the best of them in cross-validation on the labels. paper: all layers from a random linear
     layer, not calibrated."""
     tune_from: int = bounded(20, low=2, limit=10**9)
-    """Labels a class, on average, from which --how auto tries norms, last-stage and all too. They take five trainings
-    each."""
+    """Average number of labels per class from which --how auto also tries norms, last-stage and all. Each of them takes
+    five trainings."""
     epochs: int = common(bounded(60, low=1, limit=MAX_EPOCHS))
-    """Passes over the labelled images, where layers of the network are trained."""
+    """Passes over the labelled images, if layers of the network are trained."""
     tuning_lr_per_256: float = bounded(0.02, above=0, limit=MAX_LR)
     """Learning rate of --how norms, last-stage and all."""
     head_lr_per_256: float = bounded(10.0, above=0, limit=MAX_LR)

@@ -13,7 +13,7 @@ from csml.config.sources import Sources
 
 @dataclass(frozen=True)
 class SearchingConfig(Settings):
-    """Settings of commands that look at all images of a folder."""
+    """Settings of commands that use all images of a folder."""
 
     data: Sources = common(Sources("synthetic"))
     """A folder, of which all images are used, or anything else that `csml pretrain` takes, of which the training images
@@ -68,12 +68,12 @@ class CheckConfig(SearchingConfig):
     """Kinds that end the command with exit code 1 if they occur, such as [leaks, unreadable]: unreadable, leaks,
     duplicates, wrong_labels, outliers, dark, flat, blurred, tiny, shape."""
     similarity: float = share(0.95)
-    """Cosine of the features from which two images are near-duplicates."""
+    """Smallest cosine similarity of the features of near-duplicates."""
     confidence: float = share(0.8)
-    """Probability by which another class must be ahead of the label for the label to look wrong."""
+    """A label looks wrong if another class is ahead of it by this probability."""
     far: float = bounded(3.5, above=0, limit=1e6)
-    """Distance to the nearest images, in robust standard deviations above the median, from which an image is an
-    outlier."""
+    """An image is an outlier if its distance to the nearest images is this many robust standard deviations above the
+    median."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,16 @@ class SelectConfig(SearchingConfig):
     """Settings of `csml select`."""
 
     by: Literal["both", "coverage", "uncertainty"] = "both"
-    """What to label next. coverage: images that stand for many others without a label. uncertainty: images that the
-    classifier is least sure of. both: images that stand for many the classifier is unsure of. Without labels of two
-    classes it is always coverage."""
+    """What to label next. coverage: images that represent many unlabelled ones. uncertainty: images that the classifier
+    is least sure of. both: images that represent many the classifier is unsure of. Without labels of two classes it is
+    always coverage."""
     labels: str | None = None
     """A CSV or JSON-lines file of the labels so far, path and label; by default those that the run learnt from."""
     output: str | None = None
     """A .csv file to fill in: the labels so far, then the images to label, with an empty column label. It may be the
     file of --labels. By default to-label.csv, from Python none."""
     seed: int = bounded(0, low=0, limit=SEEDS - 1)
-    """Random seed of the sample that is taken of more than 8192 images."""
+    """Random seed of the sample that is used if there are more than 8192 images."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class PredictConfig(Settings):
     """Images per batch; by default 256, or 8 for a detector."""
     min_score: float | None = common(share(None))
     """Detectors: leave out objects with a lower score. By default the score with the best F1 on the test images of the
-    run, or 0.5 if it is not known."""
+    run, or 0.5 if that is unknown."""
     masks: Literal["rle", "polygons", "none"] = "rle"
     """Detectors with masks: how masks are written, in COCO's form: run lengths, or polygons, which have no holes."""
     pictures: str | None = common(None)
     """Detectors: a folder for the images with the objects drawn on them."""
     tiles: int | None = bounded(None, low=32, limit=100_000, unit="pixels")
-    """Detectors: cut images into overlapping tiles of this side, in pixels of the image, and merge what is found: for
-    images much larger than those it was trained on, with small objects."""
+    """Detectors: cut images into overlapping tiles of this side, in pixels of the image, and merge the detections: for
+    images with small objects that are much larger than the training images."""
     every: int = bounded(1, low=1, limit=10**6)
-    """Detectors: of a video, look at every so many-th frame."""
+    """Detectors: use every n-th frame of a video."""
     images: ImagesConfig = ImagesConfig()
     hardware: HardwareConfig = HardwareConfig()
 
@@ -154,7 +154,7 @@ class ReportConfig(Settings):
     figures: str | None = None
     """A folder for the same figures as PNG and SVG."""
     data: str | None = None
-    """Where the images of the runs are now, if they were moved."""
+    """Where the images of the runs are now, if they have moved."""
     points: int = bounded(5000, low=1, limit=1_000_000)
     """Largest number of images on a map; the seed chooses them. Ten thousand give a page of less than 15 MB."""
     tests: int = bounded(2000, low=1, limit=1_000_000)
@@ -168,7 +168,7 @@ class ExploreConfig(Settings):
     """Settings of `csml explore`."""
 
     data: str | None = None
-    """Where the images of the run are now, if they were moved."""
+    """Where the images of the run are now, if they have moved."""
     port: int = bounded(8765, low=0, high=65_535)
     """Port of the page; 0: any free port."""
     browser: bool = True
@@ -197,8 +197,8 @@ class AblateConfig(Settings):
     """Output directories of earlier ablations with the same file: results found there are reused, and only the rest is
     run. For runs that were deleted, or made on machines without a common disk."""
     tune: bool = False
-    """Judge on validation images, a fifth of the training images, to choose between variations; the test images stay
-    unseen. Otherwise the table is a report, judged on the test images. Runs and tables of the two are never mixed."""
+    """Evaluate on validation images, a fifth of the training images, to choose between variations; the test images are
+    not used. Otherwise the table is a report on the test images. Runs and tables of the two are never mixed."""
     seeds: tuple[int, ...] | None = each(None, low=0, limit=SEEDS - 1)
     """Seeds to use instead of those in the file."""
     dry_run: bool = False
@@ -219,7 +219,7 @@ class TablesConfig(Settings):
 
 @dataclass(frozen=True)
 class NoSettings(Settings):
-    """Of a command without settings."""
+    """Settings of a command that has none."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ Format = Literal["auto", "voc", "coco", "yolo", "masks", "fiftyone"]
 
 @dataclass(frozen=True)
 class ScenesConfig(Settings):
-    """How images and their objects are found and read."""
+    """How images and their objects are read."""
 
     keep_empty: bool = False
-    """Also train on images without objects, which teaches the detector to stay silent."""
+    """Also train on images without objects, which reduces false detections."""
     short_sides: tuple[int, ...] = common(
         each((480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800), low=32, limit=MAX_SIDE, unit="pixels")
     )
@@ -65,8 +65,8 @@ class DetectorConfig(Settings):
     """Sides of the anchor boxes in pixels. c4 uses all of them at every position, fpn one per level (five). Objects
     much smaller than the smallest anchor are not found."""
     fixed_batchnorm: bool | None = None
-    """Keep the running statistics of the backbone's BatchNorm, and normalise by them in training too. By default if the
-    weights come from a run that kept them, or are lite0 or timm:NAME."""
+    """Keep the running statistics of the backbone's BatchNorm fixed, and normalise with them in training too. By
+    default if the weights come from a run that did so, or are lite0 or timm:NAME."""
     ratios: tuple[float, ...] = each((0.5, 1.0, 2.0), low=0.05, limit=20)
     """Heights of the anchor boxes over their widths."""
     roi_side: int = bounded(14, low=2, limit=256)
@@ -79,7 +79,7 @@ class DetectorConfig(Settings):
     proposals: int = bounded(2000, low=2, limit=100_000)
     """Proposals per training image after non-maximum suppression; half as many in tests."""
     rois: int = bounded(512, low=2, limit=100_000)
-    """Number of proposals that the box head is trained on. Fewer are faster."""
+    """Number of proposals per image that the box head is trained on. Fewer are faster."""
     min_score: float = bounded(0.05, low=0, below=1)
     """Detections with a lower score are dropped."""
     nms: float = bounded(0.5, above=0, high=1)
@@ -116,7 +116,7 @@ class DetectScheduleConfig(Settings):
     """Iterations between two tests on the test images, rounded up to a multiple of report_every; the best weights are
     kept as the detector. By default, and with 0, only the last weights are tested."""
     patience: int | None = bounded(None, low=1, limit=10_000)
-    """Stop after so many tests in a row without a better AP. Needs test_every."""
+    """Early stopping: stop after this many tests in a row without a better AP. Needs test_every."""
     ema: float | None = bounded(None, above=0, below=1)
     """Test and keep the running average of the weights, which moves by 1 − ema at every iteration; 0.998 averages about
     500 iterations."""
@@ -141,13 +141,13 @@ class DetectConfig(RunConfig):
     text files; masks: PNG files with a value per object, or a file per object; fiftyone: samples.json. auto: detect
     it."""
     train: tuple[str, ...] = common(())
-    """Images to train on, if the data does not say it or something else is wanted: train, val or test; a list of VOC,
-    such as VOC2007/trainval; a JSON file of COCO. Or several, '["VOC2007/train", "VOC2012/val"]'. By default VOC's
-    choice, or what is called train."""
+    """Images to train on, if not those that the data defines: train, val or test; a list of VOC, such as
+    VOC2007/trainval; a JSON file of COCO. Or several, '["VOC2007/train", "VOC2012/val"]'. By default VOC's choice, or
+    the part named train."""
     test: tuple[str, ...] = common(())
-    """Images to test on, in the same way. By default VOC's choice, or what is called val, otherwise test."""
+    """Images to test on, in the same way. By default VOC's choice, or the part named val, otherwise test."""
     split: float | None = common(bounded(None, above=0, below=1))
-    """Share of all annotated images to test on, drawn by scenes.split_seed so that every class is on both sides. By
+    """Share of all annotated images to test on, drawn by scenes.split_seed so that every class is in both parts. By
     default 0.2 if the data has no images to test on."""
     batch_size: int = common(bounded(16, low=1, limit=MAX_BATCH))
     """Images per step."""
@@ -184,7 +184,7 @@ class ScoreConfig(Settings):
     out: str | None = common(None)
     """Folder for scores, detections and pictures; by default the next free runs/NAME-score-001."""
     batch_size: int = bounded(8, low=1, limit=MAX_BATCH)
-    """Images at a time."""
+    """Images per batch."""
     voc_points: Literal["11", "all"] = "11"
     """How VOC's AP is computed, as in `csml detect`."""
     scenes: ScenesConfig = ScenesConfig()
@@ -204,10 +204,10 @@ class ScenesOfConfig(Settings):
     split: float | None = bounded(None, above=0, below=1)
     """Share of all annotated images to test on, as in `csml detect`."""
     sheet: str | None = None
-    """An image file to draw: twenty images with their annotations as they were understood. By default scenes.png, from
+    """An image file to draw: twenty images with their annotations as csml reads them. By default scenes.png, from
     Python none."""
     coco: str | None = None
     """A folder to write: the same images and annotations in COCO's layout."""
     repairs: str | None = None
-    """A .csv file to write: every problem in the annotations, and what was done about it."""
+    """A .csv file to write: every problem in the annotations, and how it was handled."""
     scenes: ScenesConfig = ScenesConfig()

@@ -20,7 +20,7 @@ def described(leaf: Leaf) -> str:
 
 
 def documentation(schema: type[Any]) -> dict[str, str]:
-    """The docstrings of all fields of a dataclass, those of its base classes too."""
+    """The docstrings of all fields of a dataclass, including those of its base classes."""
     found: dict[str, str] = {}
     for kind in reversed(schema.__mro__[:-1]):
         found |= _module_documentation(kind.__module__).get(kind.__qualname__, {})
@@ -32,7 +32,7 @@ def _module_documentation(name: str) -> dict[str, dict[str, str]]:
     """The docstrings below the fields of the classes of a module: `{class: {field: text}}`."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[name]))
-    except (OSError, TypeError):  # the source is not there
+    except (OSError, TypeError):  # the source is not available
         return {}
     found: dict[str, dict[str, str]] = {}
     for node in tree.body:

@@ -23,24 +23,24 @@ _RULE = "rule"
 _COMMON = "common"
 _MOST_ITEMS = 1000
 _LONGEST = 160
-"""Characters of a value in a message."""
+"""Largest number of characters of a value in a message."""
 
 
 class Rule(Protocol):
-    """What a value must be, beyond its type."""
+    """A constraint on a value, beyond its type."""
 
     def problem(self, value: Any) -> str | None:
-        """What would be right, or None if the value is."""
+        """What would be right; None if the value is valid."""
 
     def phrase(self) -> str:
-        """What is right, for the help."""
+        """Description of valid values, for the help."""
 
 
 class Settings:
     """Base class of all settings. Settings are frozen dataclasses: a checked config never changes."""
 
     def check(self) -> None:
-        """Raise CsmlError for values that do not go together; `configure` calls this and completes the key."""
+        """Raise CsmlError for inconsistent values; `configure` calls this and completes the key."""
 
 
 def require(condition: bool, key: str, problem: str) -> None:
@@ -62,12 +62,12 @@ class Range:
     below: float | None = None
     """the value must be smaller than this"""
     limit: float | None = None
-    """largest value that a machine can handle; only a message mentions it, the help does not"""
+    """largest value that a machine can handle; in messages only, not in the help"""
     unit: str = ""
 
     def problem(self, value: float) -> str | None:
         inside = (
-            (isinstance(value, int) or math.isfinite(value))  # isfinite cannot take whole numbers of 400 digits
+            (isinstance(value, int) or math.isfinite(value))  # isfinite fails for integers of 400 digits
             and (self.low is None or value >= self.low)
             and (self.above is None or value > self.above)
             and (self.high is None or value <= self.high)
@@ -129,7 +129,7 @@ class Each:
 
 @dataclass(frozen=True)
 class Subset:
-    """One or more of some numbers, none of them twice."""
+    """One or more of some numbers, without repetition."""
 
     of: tuple[int, ...]
 
@@ -147,7 +147,7 @@ class Choice:
 
     names: tuple[str, ...]
     prefix: str | None = None
-    """a value with this prefix and something after it is right as well"""
+    """a value with this prefix and something after it is valid, too"""
 
     def problem(self, value: str) -> str | None:
         prefixed = self.prefix is not None and value.startswith(self.prefix) and len(value) > len(self.prefix)
@@ -167,12 +167,12 @@ def bounded(
     limit: float | None = None,
     unit: str = "",
 ) -> T:
-    """A field that holds a number; the bounds are those of `Range`. None is allowed where the type allows it."""
+    """A field that holds a number; the bounds are those of `Range`. None is allowed if the type allows it."""
     return _declared(default, Range(low, high, above, below, limit, unit))
 
 
 def share(default: T) -> T:
-    """A field that holds a probability, or a share of a whole."""
+    """A field that holds a probability or a share."""
     return _declared(default, Range(low=0, high=1))
 
 
@@ -209,7 +209,7 @@ def choice(default: T, names: tuple[str, ...], or_prefix: str | None = None) -> 
 
 
 def common(default: T) -> T:
-    """A field that people change often, declared by another function of this file or by its default value alone."""
+    """A field that users often change, declared by another function of this file or by its default value alone."""
     declared: Any = default
     if not isinstance(declared, dataclasses.Field):
         return dataclasses.field(default=default, metadata={_COMMON: True})
@@ -217,7 +217,7 @@ def common(default: T) -> T:
 
 
 def is_common(field: "dataclasses.Field[Any]") -> bool:
-    """Whether people change it often."""
+    """Whether `common` declared it."""
     return bool(field.metadata.get(_COMMON))
 
 
@@ -227,7 +227,7 @@ def rule_of(field: "dataclasses.Field[Any]") -> Rule | None:
 
 
 def check(config: Any, prefix: str = "") -> None:
-    """Raise CsmlError for the first value that breaks its field's rule, or that does not go with the others."""
+    """Raise CsmlError for the first value that breaks its field's rule or is inconsistent with the others."""
     for field in dataclasses.fields(config):
         value, rule = getattr(config, field.name), rule_of(field)
         if dataclasses.is_dataclass(value):
@@ -241,7 +241,7 @@ def check(config: Any, prefix: str = "") -> None:
 
 
 def shown(value: Any) -> str:
-    """A value for a message of one line, shortened."""
+    """A value for a one-line message, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float):

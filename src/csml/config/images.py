@@ -1,4 +1,4 @@
-"""Settings of images: how they are found, read and augmented."""
+"""Settings of images: how they are read and augmented."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,19 +9,19 @@ NAMED = ("synthetic", "cifar10", "cifar100", "stl10")
 """Data sets that are chosen by name instead of by folder."""
 
 MAX_SIDE = 16_384
-"""Longest side of an image in pixels that any setting may ask for."""
+"""Largest side of an image in pixels in any setting."""
 
 
 @dataclass(frozen=True)
 class ImagesConfig(Settings):
-    """How images are found and read."""
+    """How images are read."""
 
     size: int = common(bounded(224, low=8, limit=MAX_SIDE, unit="pixels"))
     """Side of the square crops that the network learns from, in pixels."""
     eval_size: int | None = common(bounded(None, low=8, limit=MAX_SIDE, unit="pixels"))
-    """Side of the images whose features are used: to judge, search, label, predict and export. At least and by default
-    `size`. Larger costs more for each image, and is mostly better: a random crop shows things larger than the whole
-    image does, so features of the whole image at twice the side suit what was learnt."""
+    """Side of the images whose features are used: to evaluate, search, label, predict and export. At least and by
+    default `size`. Larger costs more per image and is mostly better: a random crop shows objects larger than the whole
+    image does, so whole images at twice the side match the training crops."""
     eval_crop: float = bounded(0.875, above=0, high=1)
     """Share of the shorter side that the centre crop keeps in evaluation. 0.875 crops 224 from 256; use 1 for tiny
     images."""
@@ -37,8 +37,8 @@ class ImagesConfig(Settings):
     """Share of the files that may fail to decode before the run stops."""
     test: Literal["test", "validation"] = "test"
     """Images that accuracies are measured on. validation: a fixed fifth of each class of the training images, which is
-    then not learnt from, while the test images stay unseen. Compare settings by it, and report the one you choose with
-    test."""
+    then not used for training, while the test images are not used at all. Compare settings with it, and report the
+    chosen one with test."""
     sample: int | None = bounded(None, low=2, limit=10**9)
     """Use only this many training images, always the same ones, spread evenly over the classes. For quick trials; a
     command that uses labels (knn, linear, finetune, mine) does not inherit it from the run."""
@@ -47,13 +47,13 @@ class ImagesConfig(Settings):
     synthetic_val: int = bounded(1000, low=1, limit=10**8)
     """Number of validation images if data is `synthetic`."""
     synthetic_size: int | None = bounded(None, low=8, limit=4096, unit="pixels")
-    """Side of the synthetic images in pixels; by default the size of the crops."""
+    """Side of the synthetic images in pixels; by default `size`."""
     cache: Literal["auto", "on", "off"] = "auto"
     """Keep decoded images in csml's cache, reduced to what crops need, so that each file of a folder is decoded once
     instead of in every epoch. auto: if all images of the folder fit into `cache_gb`. Crops differ from those of `off`
     by one more resize."""
     cache_gb: float = bounded(8.0, above=0, limit=1e6)
-    """Gigabytes that decoded images of all folders may take together; the oldest make room for new ones."""
+    """Size limit of the decoded images of all folders together, in gigabytes; the oldest are removed for new ones."""
     workers: int | None = common(bounded(None, low=0, limit=1024))
     """Processes that decode images. By default none for data in memory and for decoded images (`cache`), one if the CPU
     trains, otherwise one per spare core. More workers than spare cores make training slower."""
@@ -66,10 +66,10 @@ class ImagesConfig(Settings):
 
 @dataclass(frozen=True)
 class AugmentationConfig(Settings):
-    """Random augmentation of each view, as in MoCo v2; every view draws its own."""
+    """Random augmentation of each view, as in MoCo v2; drawn independently for every view."""
 
     crop_scale: tuple[float, float] | None = interval(None, above=0, high=1)
-    """Share of the image area that a random crop keeps. By default [0.2, 1]; [0.14, 1] beside small crops. Raise the
+    """Share of the image area that a random crop keeps. By default [0.2, 1]; with small crops [0.14, 1]. Raise the
     lower end if objects are small and get lost."""
     crop_ratio: tuple[float, float] = interval((0.75, 4 / 3), above=0, limit=100)
     """Aspect ratio of a random crop."""

@@ -1,4 +1,4 @@
-"""Layers of settings over each other: defaults, preset, file, keywords, command line."""
+"""Merges layers of settings: defaults, preset, file, keywords, command line."""
 
 import dataclasses
 import difflib
@@ -13,9 +13,9 @@ from csml.errors import CsmlError
 C = TypeVar("C")
 
 COMMAND_LINE = "command line"
-"""The origin whose keys appear as --key in messages."""
+"""The origin for which messages write keys as --key."""
 _ALIKE = 0.66
-"""Share of letters that a mistyped key has in common with the right one: out and output just pass."""
+"""Smallest share of letters that a mistyped key must have in common with the right one: out and output just pass."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Layer:
 
 
 def configure(schema: type[C], *layers: Layer | Mapping[str, Any]) -> C:
-    """The schema's defaults with the layers over them, later over earlier; converted and checked.
+    """The schema's defaults, overridden by the layers in order; converted and checked.
 
     Raises:
         CsmlError: one line that names the dotted key and what would be right.
@@ -45,7 +45,7 @@ def configure(schema: type[C], *layers: Layer | Mapping[str, Any]) -> C:
 
 
 def as_settings(config: Any) -> dict[str, Any]:
-    """Plain nested values of a config, tuples as lists: what YAML and JSON can hold."""
+    """Plain nested values of a config for YAML and JSON, tuples as lists."""
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
@@ -85,7 +85,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lay_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with others over them."""
+    """Nested settings, overridden by others."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
@@ -97,16 +97,16 @@ def unknown_key(key: str, known: list[str], origin: str) -> CsmlError:
     """The error for a key that does not exist, with the keys that were probably meant."""
     dashes, kind = ("--", "option") if origin == COMMAND_LINE else ("", "key")
     where = f"{origin}: " if origin and origin != COMMAND_LINE else ""
-    *others, last = [f"{dashes}{other}" for other in meant(key, known)] or [""]
+    *others, last = [f"{dashes}{other}" for other in suggestions(key, known)] or [""]
     hint = f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
     return CsmlError(f"{where}unknown {kind} {dashes}{shown(key)}{hint}")
 
 
-def meant(key: str, known: list[str]) -> list[str]:
-    """The known keys, three at most, that somebody may have meant by a key that does not exist.
+def suggestions(key: str, known: list[str]) -> list[str]:
+    """At most three known keys that may have been meant by a key that does not exist.
 
-    A key with a wrong section, or none, means the settings of that name: `weights` is `model.weights`. Otherwise the
-    most similar name counts, or one that begins like this: `lr` is `optimizer.lr_per_256`.
+    A key with a wrong section, or none, stands for the settings of that name: `weights` is `model.weights`. Otherwise
+    the most similar name counts, or one with this prefix: `lr` is `optimizer.lr_per_256`.
     """
     likeness = {other: _likeness(key, other) for other in known}
     best = max(likeness.values(), default=0.0)
@@ -122,7 +122,7 @@ def _likeness(key: str, other: str) -> float:
 
 
 class _Walk:
-    """Goes through the layers of one schema; keys that the schema does not have are refused."""
+    """Walks through the layers of one schema; refuses keys that the schema does not have."""
 
     def __init__(self, schema: type[Any]) -> None:
         self.leaves, self.sections = leaves(schema), sections(schema)
@@ -139,6 +139,6 @@ class _Walk:
                 yield from self(as_settings(value), origin, f"{key}.")
             elif isinstance(value, Mapping):
                 yield from self(value, origin, f"{key}.")
-            elif value is not None:  # YAML has null for a section with nothing in it
+            elif value is not None:  # in YAML an empty section is null
                 first = next(other for other in self.leaves if other.startswith(f"{key}."))
                 raise CsmlError(f"{key}: expected settings such as {first}, got {shown(value)}")

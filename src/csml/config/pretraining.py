@@ -20,8 +20,8 @@ class PretrainSettings(TrainingConfig):
     """Settings of `csml pretrain` without those of the frameworks."""
 
     framework: str = choice(DEFAULT_FRAMEWORK, tuple(FRAMEWORKS))
-    """How to learn from the views; the section of the same name describes it. For another framework than contrast,
-    start from a preset such as NAME-byol."""
+    """Pre-training method; its settings are in the section of the same name. For a framework other than contrast, start
+    from a preset such as NAME-byol."""
     views: ViewsConfig = ViewsConfig()
     neighbors: NeighborsConfig = NeighborsConfig()
     model: ModelConfig = ModelConfig()
@@ -76,7 +76,7 @@ else:
 
 
 def check_against_data(config: TrainingConfig, images: int) -> None:
-    """Raise CsmlError for settings that are impossible with this number of images."""
+    """Raise CsmlError for settings that need more images."""
     require(
         config.batch_size <= images, "batch_size", f"at most {images}, the number of images, not {config.batch_size}"
     )
@@ -85,12 +85,12 @@ def check_against_data(config: TrainingConfig, images: int) -> None:
         require(k < images, "neighbors.k", f"less than {images}, the number of images, not {k}")
 
 
-def fitted_to_data(config: PretrainConfig, images: int, asked: Collection[str] = ()) -> PretrainConfig:
-    """The settings with a batch and a neighbour set that this number of images allows; keys in `asked` stay."""
+def fitted_to_data(config: PretrainConfig, images: int, given: Collection[str] = ()) -> PretrainConfig:
+    """The settings with batch size and neighbours reduced to fit the number of images; keys in `given` are kept."""
     require(images >= 2, "data", f"pre-training compares images with each other; give at least 2, not {images}")
     batch_size, k = config.batch_size, config.neighbors.k
-    if batch_size > images and "batch_size" not in asked:
+    if batch_size > images and "batch_size" not in given:
         batch_size = max(2, images // 2)
-    if "neighbors.k" not in asked:
+    if "neighbors.k" not in given:
         k = min(k, images - 1)
     return dataclasses.replace(config, batch_size=batch_size, neighbors=dataclasses.replace(config.neighbors, k=k))

@@ -1,4 +1,4 @@
-"""Settings that all commands that train have in common."""
+"""Settings shared by all commands that train."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ from csml.config.sources import Sources
 
 MAX_BATCH = 2**20
 SEEDS = 2**32
-"""Seeds are below this."""
+"""Seeds must be below this."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class MonitorConfig(Settings):
     """Also log to Weights & Biases, to the project of this name; needs the extra [wandb]. WANDB_MODE=offline keeps the
     records in the run directory until `wandb sync`."""
     mlflow: str | None = None
-    """Also log to MLflow, to the experiment csml: the address of a server or data base, or file: and a folder, which
-    newer versions of MLflow want with MLFLOW_ALLOW_FILE_STORE=true; needs the extra [mlflow]."""
+    """Also log to MLflow, to the experiment csml: the address of a server or database, or file: and a folder, for
+    which newer versions of MLflow need MLFLOW_ALLOW_FILE_STORE=true; needs the extra [mlflow]."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class OnlineTestConfig(MonitorConfig):
     knn_every: int = bounded(5, low=0, limit=MAX_EPOCHS)
     """Epochs between two tests of the 20-NN accuracy, if the data has labels. 0: never."""
     baselines: bool = True
-    """If the data has labels: say before the training which kNN accuracy is to be beaten (largest class, raw pixels,
-    untrained network, starting weights), and judge the finished run beside it, as `csml knn` does."""
+    """If the data has labels: measure the kNN accuracy of the baselines before training (largest class, raw pixels,
+    untrained network, starting weights), and compare the finished run with them, as `csml knn` does."""
     keep_features: bool = True
-    """At the end compute the features of all images of a folder, at most 20,000, and keep them in csml's cache: select,
-    explore, finetune and embed begin with them."""
+    """At the end compute the features of all images of a folder, at most 20,000, and store them in csml's cache:
+    select, explore, finetune and embed need them first."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class LabelTestConfig(MonitorConfig):
 
 @dataclass(frozen=True)
 class HardwareConfig(Settings):
-    """The machine. These settings change the result by rounding errors at most."""
+    """The machine. These settings change the result only by rounding errors."""
 
     accelerator: str = "auto"
     """cpu, cuda or auto."""
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
-    """auto: on a GPU bf16-mixed if it has it, else 32-true; on a CPU whichever is faster for this network, measured
-    once per machine (--print-config says what). A resumed run keeps what it began with."""
+    """auto: on a GPU bf16-mixed if supported, else 32-true; on a CPU whichever is faster for this network, measured
+    once per machine (--print-config shows it). A resumed run keeps its precision."""
     channels_last: bool | None = None
     """Use the channels-last memory layout, which makes most convolutions fast. By default on a GPU; on a CPU if it is
     faster for this network, measured once per machine."""
@@ -81,15 +81,15 @@ class HardwareConfig(Settings):
     Needs a C++ compiler on a CPU."""
     devices: int = common(bounded(1, low=1, limit=1024))
     """Number of processes on this machine, one per GPU or group of cores; torchrun and srun take precedence. The
-    processes share the batch: nothing else changes with their number."""
+    processes share the batch; their number changes nothing else."""
     join_minutes: float = bounded(10.0, low=0.01, limit=1440)
-    """Minutes in which all processes must have started; after that the others end, and say which one is missing."""
+    """Minutes within which all processes must have started; otherwise the others end and name the missing one."""
     accumulate: int = bounded(1, low=1, limit=MAX_BATCH)
-    """Number of pieces in which a batch goes through the network before each step. Raise it if the batch does not fit
-    into memory."""
+    """Gradient accumulation: number of pieces into which each batch is split. Raise it if the batch does not fit into
+    memory."""
     threads: int | None = bounded(None, low=1, limit=1024)
     """CPU threads. By default all cores; if the CPU trains, one less for each worker, and fewer while other programs
-    keep cores busy. A given number stays, and with it every bit of the result."""
+    keep cores busy. A fixed number makes results reproducible to the bit."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RunConfig(Settings):
 
     data: Sources = common(Sources("synthetic"))
     """A folder of images (one folder per class, flat or nested; train/ and val/ or test/ inside it are used as such),
-    several of them with commas between them, a pattern such as 'photos/*/*.jpg' or 'shards-{000..012}.tar', a list of
+    several of them separated by commas, a pattern such as 'photos/*/*.jpg' or 'shards-{000..012}.tar', a list of
     paths (.txt, .csv, .jsonl), a Hugging Face data set (a folder, .parquet, hf:NAME), a pack made by `csml pack`, local
     or remote (s3://…), or synthetic, cifar10, cifar100, stl10. See docs/data.md."""
     out: str | None = common(None)
@@ -106,7 +106,7 @@ class RunConfig(Settings):
     batch_size: int = common(bounded(1024, low=2, limit=MAX_BATCH))
     """Images (anchors) per step."""
     seed: int = common(bounded(0, low=0, limit=SEEDS - 1))
-    """Random seed. The same seed on the same machine gives the same run; give `hardware.threads` for the same bits."""
+    """Random seed. The same seed on the same machine gives the same run; set `hardware.threads` for identical bits."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     monitor: MonitorConfig = MonitorConfig()
     hardware: HardwareConfig = HardwareConfig()
@@ -117,7 +117,7 @@ class TrainingConfig(RunConfig):
     """Settings of every command that trains a network on crops of images."""
 
     epochs: int = common(bounded(200, low=1, limit=MAX_EPOCHS))
-    """Passes over the data; an epoch visits every image once."""
+    """Passes over the data; an epoch uses every image once."""
     images: ImagesConfig = ImagesConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     optimizer: OptimizerConfig = OptimizerConfig()

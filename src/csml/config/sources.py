@@ -1,6 +1,6 @@
-"""The value of `data`: one source of images, or several with commas between them.
+"""The value of `data`: one source of images, or several separated by commas.
 
-A source is a folder, a file, a pattern, or a name; `csml/data/open.py` opens it. The value is one text, as it stands in
+A source is a folder, a file, a pattern, or a name; `csml/data/open.py` opens it. The value is one string, as in
 config.yaml and on the command line.
 """
 
@@ -14,14 +14,14 @@ from csml.config.images import NAMED
 from csml.errors import CsmlError
 
 Sources = NewType("Sources", str)
-"""Type of a setting that takes a text or a list of texts."""
+"""Type of a setting that takes a string or a list of strings."""
 
 HUB = "hf:"
 """Prefix of a data set on the Hugging Face hub."""
 
 
 def split_sources(data: str) -> tuple[str, ...]:
-    """The sources that `data` names. A comma in braces belongs to a pattern, one in an existing path to the path."""
+    """The sources in `data`. A comma in braces belongs to a pattern, one in an existing path to the path."""
     if "," not in data or os.path.exists(os.path.expanduser(data)):
         return (data,)
     parts, depth, start = [], 0, 0
@@ -34,7 +34,7 @@ def split_sources(data: str) -> tuple[str, ...]:
 
 
 def join_sources(sources: Iterable[str]) -> str:
-    """Several sources as one value; raises CsmlError where it would not mean the same sources."""
+    """Several sources as one value; raises CsmlError if they could not be split again."""
     listed = [source.strip() for source in sources]
     if not listed:
         raise CsmlError("data: the list is empty; give at least one folder of images")
@@ -46,14 +46,14 @@ def join_sources(sources: Iterable[str]) -> str:
 
 
 def absolute_sources(data: str) -> str:
-    """The same sources with absolute paths; names and addresses stay."""
+    """The same sources with absolute paths; names and URLs are unchanged."""
     return join_sources(
         str(Path(source).expanduser().absolute()) if is_path(source) else source for source in split_sources(data)
     )
 
 
 def is_path(source: str) -> bool:
-    """Whether a source is a path or a pattern of paths, not a name or an address."""
+    """Whether a source is a path or a pattern of paths, not a name or a URL."""
     return source not in NAMED and "://" not in source and not source.startswith(HUB)
 
 

@@ -16,11 +16,11 @@ class ViewsConfig(Settings):
     positives: int = bounded(1, low=1, limit=1024)
     """Number P of neighbours drawn for each anchor in each epoch. Every query is pulled to all P + 1 keys."""
     neighbor_views: bool = True
-    """Draw a neighbour x_p for each anchor and encode views of it. Off, with contrast.memory: neighbours are positives
-    by the keys that they had when they were anchors themselves, which takes no time."""
+    """Draw a neighbour x_p for each anchor and encode views of it. Off, with contrast.memory: the positives are
+    the neighbours' stored keys from when they were anchors themselves, which takes no time."""
     neighbor_queries: bool = True
     """Use a view of each neighbour as a query as well (q_p). Without it a step takes a third less time, and x_p is only
-    a key and a part of the mixture; from good weights nothing was lost by that."""
+    a key and a part of the mixture; from good weights that cost no accuracy."""
     mix: Literal["cutmix", "mixup", "none"] = "cutmix"
     """Add a query that mixes the query views of the anchor and its (first) neighbour. cutmix pastes a box of one view
     into the other; mixup blends the two."""
@@ -29,8 +29,8 @@ class ViewsConfig(Settings):
     mix_per_sample: bool = False
     """Draw a CutMix box, or a MixUp ratio, for each sample instead of one for the whole batch."""
     small_crops: int = bounded(0, low=0, limit=256)
-    """Multi-crop: number V of small crops of the anchor, and as many of its neighbour, used as queries only. With 4,
-    an epoch takes more than twice as long; on small data they improved runs of thirty epochs but not runs of ten
+    """Multi-crop: number V of small crops of the anchor, and as many of its neighbour, used only as queries. With 4,
+    an epoch takes more than twice as long; on small data they improved runs of thirty epochs but not of ten
     (docs/results.md)."""
     small_size: int | None = bounded(None, low=8, limit=MAX_SIDE, unit="pixels")
     """Side of the small crops in pixels. By default 3/7 of images.size, rounded to a multiple of 8: 96 for 224."""
@@ -67,22 +67,22 @@ class NeighborsConfig(Settings):
     even correct neighbours slow it down."""
     keep: float = bounded(1.0, above=0, high=1)
     """Share of all pairs of image and neighbour to keep, the most similar ones. An image without any neighbour uses
-    another view of itself. Lower it if the logged purity is below two thirds: wrong neighbours do harm."""
+    another view of itself. Lower it if the logged purity is below two thirds: wrong neighbours are harmful."""
     mutual: bool = False
     """Keep a neighbour only if the image is also among the neighbour's own k."""
     draw: Literal["uniform", "similar"] = "uniform"
     """How x_p is drawn from the neighbour set. similar: with a probability proportional to exp(cosine / 0.07)."""
     features: Literal["pass", "online", "start"] = "pass"
     """Features to search in. pass: pooled features of every image, from an extra pass over the data. online: the keys
-    of the last epoch, at no cost, but computed from random crops and up to one epoch old. start: those of the weights
-    that the run starts from; they are searched once, before the first epoch that uses neighbours."""
+    of the last epoch, at no cost, but computed from random crops and up to one epoch old. start: those of the
+    starting weights; they are searched once, before the first epoch that uses neighbours."""
     size: int | None = bounded(None, low=8, limit=MAX_SIDE, unit="pixels")
-    """Side of the images whose features are searched, at least and by default images.eval_size. Larger images have
-    better neighbours, and with features `start` they are computed only once."""
+    """Side of the images whose features are searched, at least and by default images.eval_size. Larger images
+    give better neighbours, and with features `start` they are computed only once."""
     whiten: float = share(0.0)
     """How far the variance of the features is equalised over their directions before the search, from 0 (not at all) to
-    1 (all directions count the same). 0.25 keeps a few strong directions, such as the background, from deciding alone
-    what is alike."""
+    1 (all directions count the same). 0.25 keeps a few strong directions, such as the background, from dominating the
+    similarity."""
     encoder: Literal["query", "key"] = "query"
     """Encoder that computes the features of a pass (authors' code: key)."""
     recall: float = bounded(0.99, above=0, high=1)

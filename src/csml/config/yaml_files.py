@@ -1,4 +1,4 @@
-"""YAML files of settings, read with care: a file may come from anywhere."""
+"""Reads YAML files of settings safely: a file may come from anywhere."""
 
 import logging
 from pathlib import Path
@@ -30,7 +30,7 @@ def read_config_file(path: str | Path) -> Layer:
 
 
 def read_yaml(file: Path, before: str = "") -> Any:
-    """Plain values of a YAML file; `before` stands before the line that says why it cannot be read."""
+    """Plain values of a YAML file; `before` is a prefix of the error message."""
     try:
         return load_yaml(read_file(file, _MOST_BYTES).decode("utf-8"))
     except FileNotFoundError as error:
@@ -44,7 +44,7 @@ def read_yaml(file: Path, before: str = "") -> Any:
 
 
 def load_yaml(text: str) -> Any:
-    """Plain values of a YAML document; ValueError, in one line, where there are none."""
+    """Plain values of a YAML document; raises ValueError with a one-line message if it is invalid."""
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
@@ -57,13 +57,13 @@ def load_yaml(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses many aliases, aliases inside of what they stand for, and repeated keys."""
+    """Refuses too many aliases, recursive aliases, and repeated keys."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self.aliases = 0
         self.unfinished: set[str] = set()
-        """anchors of what is being read"""
+        """anchors of unfinished nodes"""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

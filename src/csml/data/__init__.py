@@ -1,4 +1,4 @@
-"""Images with stable ids and random access, their labels, and batches of crops cut from them."""
+"""Images with stable ids and random access, their labels, and batches of crops."""
 
 from csml.light_imports import import_light
 

@@ -34,7 +34,7 @@ def cached_arrays(name: str, make: Callable[[], dict[str, Arrays]], splits: tupl
 def _save(folder: Path, split: str, arrays: Arrays) -> None:
     save_array(folder / f"{split}-pixels.npy", arrays.pixels)
     save_array(folder / f"{split}-labels.npy", arrays.labels)
-    # Written last: if this file exists, the split is complete.
+    # Written last, so that its existence means that the split is complete.
     with atomic_write(folder / f"{split}.json") as temporary:
         temporary.write_text(json.dumps({"classes": arrays.classes}))
 

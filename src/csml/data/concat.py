@@ -16,7 +16,7 @@ class ConcatImages:
 
     Args:
         members: the data sets.
-        places: what stands before the names of each one's images, where names of different sets may be the same.
+        places: a prefix for the image names of each data set, if names of different sets may collide.
     """
 
     def __init__(self, members: Sequence[Images], places: Sequence[str] | None = None) -> None:

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from csml.data.bit_depth import COLOUR, Reading, as_bytes, false_colour
 from csml.data.decode import Decodable, DecodeError, bands_of
-from csml.data.depth import COLOUR, Reading, as_bytes, false_colour
 from csml.data.images import FINGERPRINTED, UNLABELED, ArrayImages, FileImages, Images, fingerprint_ids
 from csml.errors import CsmlError
 from csml.files import cache_key
@@ -19,13 +19,13 @@ from csml.progress import watched
 
 
 def images_of(data: Any, reading: Reading = COLOUR) -> Images:
-    """Convert an object that was passed as `data` to `Images`.
+    """Convert an object passed as `data` to `Images`.
 
     Args:
         data: `Images`; an array or tensor of images `(N, H, W, C)`, `(N, C, H, W)` or `(N, H, W)`, uint8, uint16 or
             floats in [0, 1]; a tuple of such an array and N labels; or a map-style dataset whose items are an image, or
             a tuple that starts with an image and its label. An image is a PIL image, an array or a tensor.
-        reading: C and how 16 bits become 8; where C is 3, one channel is repeated.
+        reading: C, and how 16 bits become 8; if C is 3, a single channel is repeated.
     """
     if isinstance(data, ArrayImages | FileImages) or hasattr(data, "cut"):
         return data
@@ -79,7 +79,7 @@ class DatasetImages(FileImages):
 
 
 class _Decoded:
-    """A `Decodable` picture that is in memory."""
+    """A `Decodable` picture in memory."""
 
     def __init__(self, bands: tuple[Image.Image, ...]) -> None:
         self._bands = bands

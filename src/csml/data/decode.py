@@ -12,13 +12,13 @@ from typing import Protocol
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError, features
 
-from csml.data.depth import COLOUR, Reading, as_bytes
+from csml.data.bit_depth import COLOUR, Reading, as_bytes
 from csml.files import require_file
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2"})
 """Suffixes of the files that every installation reads."""
 AVIF, HEIC = frozenset({".avif"}), frozenset({".heic", ".heif"})
-"""Suffixes of files that a newer Pillow, and the extra [heic], read."""
+"""Suffixes of files that need a newer Pillow, or the extra [heic]."""
 
 _ORIENTATION, _QUARTER_TURNS = 0x0112, (5, 6, 7, 8)
 """The EXIF tag of the orientation, and its values that swap height and width."""
@@ -36,13 +36,13 @@ class Decodable(Protocol):
     height: int
     width: int
     deep: bool
-    """whether values of more than 8 bits are scaled to 8"""
+    """whether its values have more than 8 bits and are scaled to 8"""
 
     def rgb(self, shrink: float = 1) -> Image.Image:
-        """The image in RGB, for people and for networks with three input channels."""
+        """The image in RGB, for display and for networks with three input channels."""
 
     def bands(self, shrink: float = 1) -> tuple[Image.Image, ...]:
-        """8-bit images of one or three channels each that together are the channels of the image."""
+        """8-bit images of one or three channels each, which together hold all channels of the image."""
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def image_suffixes() -> frozenset[str]:
 
 
 def open_picture(source: Path | BytesIO, reading: Reading, upright: bool = True) -> Decodable:
-    """Open a file, with tifffile where Pillow does not give what was asked for.
+    """Open a file, with tifffile if Pillow does not return the channels and depth of `reading`.
 
     Raises:
         DecodeError: the file is missing, is not an image, or is suspiciously large.
@@ -78,8 +78,8 @@ class Picture:
 
     Args:
         path: the file.
-        upright: rotate as the EXIF tag says; else leave the image as it is stored.
-        reading: the channels wanted, and how 16 bits become 8.
+        upright: rotate by the EXIF tag; else return the image as stored.
+        reading: number of channels, and how 16 bits become 8.
 
     Raises:
         DecodeError: the file is missing, is not an image, or is suspiciously large.
@@ -105,8 +105,8 @@ class Picture:
         """Decode to an RGB image and close the file.
 
         Args:
-            shrink: a JPEG may be decoded up to this many times smaller, which is faster. The size of the returned image
-                shows by how much it was shrunk.
+            shrink: a JPEG may be decoded up to this many times smaller, which is faster. The returned image shows
+                by its size how much it was shrunk.
 
         Raises:
             DecodeError: the file is damaged or truncated.
@@ -134,7 +134,7 @@ class Picture:
 
 @contextmanager
 def as_decode_error(path: object) -> Iterator[None]:
-    """Turn whatever a decoder raises into a DecodeError that names the file."""
+    """Turn any exception of a decoder into a DecodeError that names the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,14 +145,14 @@ def as_decode_error(path: object) -> Iterator[None]:
 
 
 def check_channels(found: int, reading: Reading) -> None:
-    """Raise ValueError unless an image has the channels that are wanted."""
+    """Raise ValueError unless an image has the number of channels of `reading`."""
     if found != reading.channels:
         raise ValueError(f"it has {found} channels, and images.channels is {reading.channels}")
 
 
 def bands_of(image: Image.Image, reading: Reading, more: Sequence[Image.Image] = ()) -> tuple[Image.Image, ...]:
-    """The channels of an image, and of its other pages where each page is a channel; ValueError if there are others
-    than wanted."""
+    """The channels of an image, including its other pages if each page is a channel; ValueError if their number differs
+    from `reading`."""
     if reading.channels == 3:
         return (to_rgb(image, reading),)
     if reading.channels == 1:
@@ -197,7 +197,7 @@ def _open_image(path: str | Path | BytesIO) -> Image.Image:
             raise
         import pillow_heif
 
-        pillow_heif.register_heif_opener()  # every process, once: Pillow tries it after its own formats
+        pillow_heif.register_heif_opener()  # once per process; Pillow tries it after its own formats
         if isinstance(path, BytesIO):
             path.seek(0)
         return Image.open(path)

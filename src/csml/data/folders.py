@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from csml.config import NAMED, ImagesConfig
-from csml.data.decoded import store_for
-from csml.data.depth import reading_of
+from csml.data.bit_depth import reading_of
+from csml.data.decoded_cache import store_for
+from csml.data.folder_index import FolderIndex, index_folder, left_out
 from csml.data.images import FolderImages
-from csml.data.index import FolderIndex, index_folder, left_out
 from csml.data.layout import TRAIN_FOLDERS, VAL_FOLDERS, folder_labels
 from csml.errors import CsmlError
 
@@ -31,7 +31,7 @@ def open_folders(root: Path, config: ImagesConfig) -> dict[str, FolderImages]:
 
 
 def folder_notes(root: Path, splits: dict[str, FolderImages]) -> list[str]:
-    """How the folder was understood beyond its images: what is not used, and what was left out."""
+    """Log lines about the folder: subfolders that are not used, and files that were left out."""
     notes = [line for images in splits.values() if (line := left_out(images.index))]
     if "val" in splits:
         used = splits["val"].index.root.name
@@ -76,7 +76,7 @@ def _paths(index: FolderIndex) -> Iterator[bytes]:
 
 
 def _hint(root: Path, index: FolderIndex) -> str:
-    """What the folder holds instead of images."""
+    """A hint for the error message: what the folder holds instead of images."""
     if next(root.glob("*.tar"), None) is not None:
         return f"; for the tar files in it give '{root}/*.tar'"
     found = left_out(index)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from csml.config import HUB
-from csml.data.depth import Reading
+from csml.data.bit_depth import Reading
 from csml.data.images import UNLABELED, FileImages, fingerprint_ids
 from csml.data.layout import TRAIN_FOLDERS, VAL_FOLDERS, numbers_of, text_labels
 from csml.errors import CsmlError, reason
@@ -25,7 +25,7 @@ def is_dataset(data: Any) -> bool:
 
 
 def is_saved(path: Path) -> bool:
-    """Whether a path is what `save_to_disk` has written, or a Parquet or Arrow file."""
+    """Whether a path was written by `save_to_disk`, or is a Parquet or Arrow file."""
     if path.is_dir():
         return any((path / file).is_file() for file in ("dataset_dict.json", "state.json"))
     return path.suffix.lower() in _FILES and path.is_file()
@@ -45,7 +45,7 @@ def load(source: str) -> Any:
         if path.suffix.lower() == ".arrow":
             return datasets.Dataset.from_file(str(path))
         return datasets.Dataset.from_parquet(str(path), cache_dir=cache)
-    except Exception as error:  # the package and what lies below raise all kinds of exceptions
+    except Exception as error:  # the package and its dependencies raise all kinds of exceptions
         raise CsmlError(f"data: {source} cannot be read with datasets ({reason(error)})") from error
 
 
@@ -70,7 +70,7 @@ class HubImages(FileImages):
     Args:
         dataset: with random access.
         reading: channels and depth.
-        place: what the images are called.
+        place: prefix of the image names.
         classes: those of the training set, for a validation set.
     """
 
@@ -120,7 +120,7 @@ def _labels(
         return text_labels([None if value is None else str(value) for value in values], classes, place)
     names = tuple(features[column].names)
     known = names if classes is None else classes
-    places = np.append(numbers_of(names, known, place), UNLABELED)  # the last: −1, and no label
+    places = np.append(numbers_of(names, known, place), UNLABELED)  # the last entry is for −1 and no label
     return places[[UNLABELED if value is None else value for value in values]], known
 
 

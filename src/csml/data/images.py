@@ -12,17 +12,17 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from csml.data.cutting import cut_picture
+from csml.data.bit_depth import COLOUR, Reading, false_colour
+from csml.data.cropping import crop_picture
 from csml.data.decode import Decodable, DecodeError, open_picture
-from csml.data.decoded import DecodedStore
-from csml.data.depth import COLOUR, Reading, false_colour
-from csml.data.index import FolderIndex
+from csml.data.decoded_cache import DecodedStore
+from csml.data.folder_index import FolderIndex
 from csml.files import cache_key
 from csml.pixels import crop_resize
 
 UNLABELED = -1
 FINGERPRINTED = 16
-"""Images whose content goes into the fingerprint of a data set; hashing all would decode it once more."""
+"""Number of images whose content goes into the fingerprint of a data set; hashing all would read every file."""
 _OPEN_AT_ONCE = 64
 """Number of files that one process opens at a time."""
 
@@ -44,13 +44,13 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, id: int) -> str:
-        """A name for people: the path, or data set and number."""
+        """A readable name: the path, or data set and number."""
 
     def fingerprint(self) -> str:
         """A hash that changes when an id refers to another image."""
 
     def read(self, id: int) -> Image.Image:
-        """The whole image in RGB, for people: the first three of many channels.
+        """The whole image in RGB, for display: the first three channels if there are more.
 
         Raises:
             DecodeError: it cannot be read.
@@ -109,7 +109,7 @@ class FileImages(ABC):
     reading: Reading = COLOUR
     """channels and depth"""
     decoded: DecodedStore | None = None
-    """where decoded files are kept"""
+    """the cache of decoded images"""
 
     @property
     def channels(self) -> int:
@@ -147,7 +147,7 @@ class FileImages(ABC):
                 if picture is None:
                     continue
                 with suppress(DecodeError):
-                    pieces = cut_picture(picture, boxes[row], [size for _, size in cuts])
+                    pieces = crop_picture(picture, boxes[row], [size for _, size in cuts])
                     for crop, piece in zip(crops, pieces, strict=True):
                         crop[start + row] = piece
                     good[start + row] = True
@@ -257,7 +257,7 @@ class Subset:
 
 
 def evenly_spaced(images: Images, most: int) -> Subset:
-    """At most so many of the images, spread evenly over their ids: always the same ones."""
+    """At most this many of the images, evenly spaced by id: always the same ones."""
     return Subset(images, np.linspace(0, len(images) - 1, min(len(images), most)).astype(np.int64))
 
 
@@ -274,7 +274,7 @@ def source_of(images: Images) -> Images:
 
 
 def store_of(images: Images) -> DecodedStore | None:
-    """Where the decoded files of a data set are kept, if they are."""
+    """The cache of decoded images of a data set; None if there is none."""
     source = source_of(images)
     return source.decoded if isinstance(source, FileImages) else None
 

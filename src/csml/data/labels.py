@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from csml.data.concat import ConcatImages
+from csml.data.image_names import Names
 from csml.data.images import UNLABELED, Images, Subset
-from csml.data.names import Names
 from csml.data.open import DataSplits, hold_out
 from csml.data.tables import as_cell, read_list, read_table
 from csml.errors import CsmlError, some
 from csml.files import atomic_write
 
 HELD_OUT = 0.2
-"""Share of the labels of a table that is held out, unless somebody says otherwise."""
+"""Default share of the labels of a table that is held out."""
 _FEW, _FEW_PER_CLASS = 100, 5
-"""Labels below which none is held out where there is another estimate of the accuracy: in all, and left per class."""
+"""Fewer labels, in total or left per class, are not held out if cross-validation can estimate the accuracy instead."""
 _SHOWN = 3
-"""Names that a message shows if there are many."""
+"""Largest number of names in a message."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class LabeledData:
     val: Images | None
     """labelled images for testing, with the same classes"""
     unlabeled: np.ndarray
-    """ids in `images` of the images that have no label here and are not test images"""
+    """ids in `images` of the images that have no label and are not test images"""
     notes: tuple[str, ...] = ()
-    """for the log: how the labels were read, and what is unusual about them"""
+    """for the log: how the labels were read, and anything unusual"""
 
 
 def choose_labels(
@@ -56,9 +56,9 @@ def choose_labels(
         table: a CSV or JSON-lines file with path and label, used instead of the class folders.
         names: a file with one image name per line; only these images keep their label.
         fraction: share of each class, at least one image, that keeps its label.
-        holdout: share of the table's labels that is used for testing if the data has no labelled test images;
-            None: HELD_OUT, but none if the labels are few.
-        seed: of the random choices for `fraction`, `per_class` and `holdout`.
+        holdout: share of the table's labels to test on if the data has no labelled test images;
+            None: HELD_OUT, or 0 if there are few labels.
+        seed: seed of the random choices for `fraction`, `per_class` and `holdout`.
         per_class: number of images of each class that keep their label.
     """
     notes: list[str] = []
@@ -95,7 +95,7 @@ def stratified(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 
 def of_each_class(labels: np.ndarray, count: Callable[[int], int], seed: int) -> np.ndarray:
-    """Sorted ids of random images of each class, as many as `count` says for a class of a size."""
+    """Sorted ids of random images of each class; `count` maps the size of a class to their number."""
     rng = np.random.default_rng(seed)
     chosen = []
     for label in np.unique(labels[labels != UNLABELED]):
@@ -121,7 +121,7 @@ def _from_table(
 ) -> tuple[Images, Images | None]:
     names, known, rows = Names(data.train), data.train.classes, read_table(path)
     if not {label for _, _, label in rows} & set(known):
-        known = ()  # the folders are not the table's classes, but years or cameras
+        known = ()  # the folders are not the table's classes, but for example years or cameras
     chosen: dict[int, tuple[str, int]] = {}
     missing, repeated = [], 0
     for line, name, label in rows:
@@ -154,25 +154,25 @@ def _from_table(
         if tested.any():
             notes.append(f"labels: {tested.sum()} of them belong to test images and are not used for training")
         return Subset(labeled, np.flatnonzero(~tested)), data.val
-    share = _usual_holdout(len(labels), len(classes)) if holdout is None else holdout
+    share = _default_holdout(len(labels), len(classes)) if holdout is None else holdout
     kept, held = hold_out(labels, len(classes), share, seed)
     if len(held):
         notes.append(f"labels: {len(held)} of them are held out for testing (--holdout {share:g})")
         return Subset(labeled, kept), Subset(labeled, held)
     if holdout is None and not share:
         notes.append(
-            f"labels: all {len(labels)} are learnt from, as they are few; cross-validation estimates the accuracy "
-            f"(--holdout {HELD_OUT:g} keeps some for a test)"
+            f"labels: all {len(labels)} are used for training, because there are few; cross-validation estimates the "
+            f"accuracy (--holdout {HELD_OUT:g} keeps some for a test)"
         )
     elif not share:
-        notes.append(f"labels: all {len(labels)} are learnt from, none is held out for testing (--holdout 0)")
+        notes.append(f"labels: all {len(labels)} are used for training, none is held out for testing (--holdout 0)")
     else:
-        notes.append("labels: too few to hold some out, so there is no test; it needs two labels of a class")
+        notes.append("labels: too few to hold some out, so there is no test; testing needs two labels of a class")
     return labeled, None
 
 
-def _usual_holdout(labels: int, classes: int) -> float:
-    """None of a few labels: each of them teaches more than it would measure."""
+def _default_holdout(labels: int, classes: int) -> float:
+    """No test images if there are few labels: each is worth more for training."""
     few = labels < _FEW or (1 - HELD_OUT) * labels < _FEW_PER_CLASS * classes
     return 0.0 if few else HELD_OUT
 

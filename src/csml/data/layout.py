@@ -1,4 +1,4 @@
-"""What paths say about their images: which are for training and which for testing, and which class each belongs to."""
+"""Splits and classes from paths: which images are for training and which for testing, and the class of each."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from csml.errors import CsmlError
 
 TRAIN_FOLDERS = ("train", "training")
 VAL_FOLDERS = ("val", "valid", "validation", "test")
-"""In this order: where there are several, the first is the test set of the protocols."""
+"""In order of preference: if there are several, the first is the test set of the protocols."""
 
 
 def arrange(
@@ -20,10 +20,10 @@ def arrange(
 
     Args:
         images: N images.
-        paths: N paths with forward slashes; a folder that all have in common says nothing.
+        paths: N paths with forward slashes; leading folders common to all are ignored.
         config: whether folders are classes.
         place: where the images are, for messages.
-        texts: class names that were given with the images, None where one has none; by default the folders' names.
+        texts: class names given with the images, None for an image without; by default the names of the folders.
     """
     paths = _without_common_folder(paths)
     parts = split_parts([path.partition("/")[0] if "/" in path else "" for path in paths])
@@ -37,8 +37,8 @@ def arrange(
 
 
 def split_parts(names: Sequence[str]) -> dict[str, np.ndarray] | None:
-    """Ids of the images for training and testing, where every name is one of TRAIN_FOLDERS or VAL_FOLDERS and both
-    occur; else None."""
+    """Ids of the images for training and testing, if every name is one of TRAIN_FOLDERS or VAL_FOLDERS and both occur;
+    else None."""
     found = set(names)
     val = next((name for name in VAL_FOLDERS if name in found), None)
     if val is None or not found & set(TRAIN_FOLDERS) or not found <= {*TRAIN_FOLDERS, *VAL_FOLDERS}:
@@ -66,7 +66,7 @@ def class_folders(paths: Iterable[bytes]) -> tuple[tuple[str, ...], np.ndarray |
 def folder_labels(
     paths: Iterable[bytes], config: ImagesConfig, classes: tuple[str, ...] | None, place: object
 ) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Labels `(N,)` and class names by folder, or None and no names where the folders are not classes.
+    """Labels `(N,)` and class names by folder, or None and no names if the folders are not classes.
 
     Args:
         paths: `class/file` or others.
@@ -88,7 +88,7 @@ def folder_labels(
 def text_labels(
     texts: Sequence[str | None], classes: tuple[str, ...] | None, place: object
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels `(N,)` of class names, UNLABELED for None; numbers are classes in the order of numbers."""
+    """Labels `(N,)` of class names, UNLABELED for None; numeric names are ordered by value."""
     names = sorted(
         {text for text in texts if text is not None},
         key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name),
@@ -126,7 +126,7 @@ def _labeled(
 
 
 def _without_common_folder(paths: Sequence[str]) -> list[str]:
-    """Paths without the folders that all begin with."""
+    """Paths without the leading folders that are common to all."""
     rest = list(paths)
     while rest and "/" in rest[0]:
         first = rest[0].partition("/")[0] + "/"

@@ -1,15 +1,15 @@
-"""Image files that a list, a table or a pattern names."""
+"""Image files named by a list, a table or a pattern."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from csml.config import ImagesConfig
+from csml.data.bit_depth import reading_of
 from csml.data.decode import image_suffixes
-from csml.data.decoded import store_for
-from csml.data.depth import reading_of
+from csml.data.decoded_cache import store_for
+from csml.data.folder_index import describe_left_out, index_paths, suffix_of
 from csml.data.images import FolderImages, Images
-from csml.data.index import index_paths, say_left_out, suffix_of
 from csml.data.layout import arrange
 from csml.data.tables import TABLES, read_image_table, read_list
 from csml.errors import CsmlError, some
@@ -20,10 +20,10 @@ _SHOWN = 3
 
 
 def open_list(file: Path, config: ImagesConfig) -> tuple[dict[str, Images], list[str]]:
-    """The images that a list file (one path per line) or a table (columns path and perhaps label) names.
+    """Open the images of a list file (one path per line) or a table (columns path and, optionally, label).
 
-    Paths are relative to the folder of the file, or else to the current folder, as csml writes them. Those that do not
-    exist are left out, and a note says so.
+    Paths are relative to the folder of the file, or else to the current folder, as csml writes them. Missing files are
+    left out, with a note.
     """
     is_table = file.suffix.lower() in TABLES
     rows = read_image_table(file) if is_table else [(name, None) for name in read_list(file, "data")]
@@ -54,7 +54,7 @@ def open_list(file: Path, config: ImagesConfig) -> tuple[dict[str, Images], list
 
 
 def _found(root: Path, name: str) -> str | None:
-    """The path of an image, as it is named or absolute; None if there is none."""
+    """The path of an image, as listed or absolute; None if there is none."""
     if os.path.isfile(root / name):
         return name
     here = os.path.abspath(name)
@@ -72,7 +72,7 @@ def open_matches(root: Path, files: Sequence[Path], config: ImagesConfig) -> tup
             paths.append(os.path.relpath(file, top).replace(os.sep, "/"))
         else:
             others[suffix] = others.get(suffix, 0) + 1
-    line = say_left_out(others)
+    line = describe_left_out(others)
     if not paths:
         raise CsmlError(f"data: no image among the files that match in {root} ({line})")
     return _arranged(Path(top), sorted(paths, key=os.fsencode), config, root, None), [line] if line else []

@@ -71,9 +71,9 @@ def center_batches(
 
 
 def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
-    """Number of decoding workers: `asked`, else 0 for arrays, 1 if the CPU trains, one per spare core beside a GPU.
+    """Number of decoding workers: `asked`, else 0 for arrays, 1 if the CPU trains, one per spare core with a GPU.
 
-    If the CPU trains, images that are all decoded already need no worker.
+    If the CPU trains and all images are cached, no worker is needed.
     """
     cores = cores_each()
     if asked is not None:
@@ -84,7 +84,7 @@ def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
 
 
 def all_decoded(images: Images) -> bool:
-    """Whether the cache has every image of a folder, or of several."""
+    """Whether the cache has every image of one or several folders."""
     source = source_of(images)
     if isinstance(source, ConcatImages):
         return all(all_decoded(member) for member in source.members)
@@ -99,7 +99,7 @@ def fabric_for(images: Images, workers: int | None, hardware: HardwareConfig) ->
 
 
 def workers_for_epoch(images: Images, asked: int | None, hardware: HardwareConfig, accelerator: str) -> int:
-    """Number of workers for the next epoch. After the first epoch images may be decoded: then all cores train."""
+    """Number of workers for the next epoch. After the first epoch all images may be cached: then all cores train."""
     workers = worker_count(images, asked, accelerator)
     if not isinstance(source_of(images), ArrayImages):
         use_cores(hardware, accelerator, workers)
@@ -142,7 +142,7 @@ class _ViewCutter(Dataset[CropBatch]):
             failed = anchors[~good].tolist()
             for image, ids in enumerate(neighbors, start=1):
                 views = [v for v in specs if self.specs[v].image == image]
-                if not views:  # neighbours of which no view is wanted are not decoded
+                if not views:  # neighbours without a view are not decoded
                     continue
                 neighbor_crops, readable = self._cut(ids, plan.numbers, views)
                 failed += ids[~readable].tolist()
@@ -158,7 +158,7 @@ class _ViewCutter(Dataset[CropBatch]):
         if not good.all():
             if len(anchors) == part.total:
                 rows, part = rows[good], whole(int(good.sum()))
-            else:  # other processes rely on the number of rows: repeat a good one, or keep black ones if none is good
+            else:  # other processes rely on the number of rows: repeat a good one, or keep black ones if there is none
                 rows = np.where(good, rows, np.argmax(good) if good.any() else rows)
             crops = {name: crop[torch.from_numpy(rows)] for name, crop in crops.items()}
         return CropBatch(torch.from_numpy(anchors[rows]), torch.from_numpy(neighbors[:, rows]), crops, failed, part)

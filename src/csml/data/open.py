@@ -1,4 +1,4 @@
-"""Opens the value of `data`: a training set, its labelled images, and a validation set."""
+"""Opens `data`: a training set, its labelled images, and a validation set."""
 
 from dataclasses import dataclass, replace
 
@@ -7,7 +7,7 @@ import numpy as np
 from csml.config import ImagesConfig, split_sources
 from csml.data.concat import ConcatImages
 from csml.data.decode import DecodeError, Picture
-from csml.data.decoded import say_store
+from csml.data.decoded_cache import describe_cache
 from csml.data.downloads import cifar10, cifar100, stl10
 from csml.data.huggingface import HubImages
 from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_ids, source_of
@@ -40,7 +40,7 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     The train/ and val/ or test/ folders inside a folder are used as such. Of any other labelled images, a fixed fifth
     of each class is held out as the test set of the protocols; pre-training does not use labels and uses all images.
     """
-    splits = judged_on(_open_whole(data, config), config.test)
+    splits = splits_to_test(_open_whole(data, config), config.test)
     splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config), *_decoded(splits.train, config)))
     if config.sample is None:
         return splits
@@ -62,12 +62,12 @@ def _open_whole(data: str, config: ImagesConfig) -> DataSplits:
 
 
 def _looked_at(images: Images, config: ImagesConfig) -> tuple[str, ...]:
-    """Notes about the first file; raises CsmlError before thousands of files fail for the same reason."""
+    """Notes from reading the first file; raises CsmlError before thousands of files fail for the same reason."""
     if images.channels != config.channels:
         raise CsmlError(f"images.channels: the images have {images.channels} channels, not {config.channels}")
     source = source_of(images)
     source = source_of(source.members[0]) if isinstance(source, ConcatImages) else source
-    if not isinstance(source, FolderImages | TarImages | HubImages):  # a remote pack is fetched when it is needed
+    if not isinstance(source, FolderImages | TarImages | HubImages):  # a remote pack is downloaded on demand
         return ()
     try:
         picture = source.open(0)
@@ -86,11 +86,11 @@ def _looked_at(images: Images, config: ImagesConfig) -> tuple[str, ...]:
 
 
 def _decoded(images: Images, config: ImagesConfig) -> tuple[str, ...]:
-    """A note about the cache of decoded images, in which room is made for these."""
+    """A note about the cache of decoded images, after making room for these."""
     source = source_of(images)
     if not isinstance(source, FolderImages):
         return ()
-    line = say_store(config, len(images), (source.path(id) for id in source_ids(images).tolist()))
+    line = describe_cache(config, len(images), (source.path(id) for id in source_ids(images).tolist()))
     return (line,) if line else ()
 
 
@@ -105,9 +105,9 @@ def splits_of(train: Images, val: Images | None = None, notes: tuple[str, ...] =
     return DataSplits(train, labeled, _with_labels(val), notes)
 
 
-def judged_on(splits: DataSplits, test: str) -> DataSplits:
-    """The same splits for `test`; for `validation`, a fifth of the labelled training images in the place of the test
-    images, and without it in the others."""
+def splits_to_test(splits: DataSplits, test: str) -> DataSplits:
+    """The splits to evaluate on: unchanged for `test`; for `validation`, a fifth of the labelled training images
+    replaces the test images and is removed from the other splits."""
     if test == "test":
         return splits
     kept, held = _hold_out(splits.labeled, seed=1) if splits.labeled is not None else (None, None)
@@ -153,7 +153,7 @@ def hold_out(labels: np.ndarray, classes: int, share: float, seed: int) -> tuple
     by_class = _shuffled_by_class(labels, seed)
     counts = np.bincount(labels, minlength=classes)
     wanted = np.where((counts > 1) & (share > 0), np.clip(np.round(share * counts), 1, counts - 1), 0)
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)  # place within the class
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)  # position within the class
     held = np.zeros(len(labels), bool)
     held[by_class] = rank < np.repeat(wanted, counts)
     return np.flatnonzero(~held), np.flatnonzero(held)

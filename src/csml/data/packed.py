@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from csml.data.depth import COLOUR, Reading
+from csml.data.bit_depth import COLOUR, Reading
 from csml.data.images import UNLABELED, FileImages, FolderImages
 from csml.errors import CsmlError, reason
 from csml.extras import extra
@@ -72,7 +72,7 @@ class Pack:
         return Shard(**self.index["parts"][split]["names"])
 
     def table(self, shard: Shard, schema: pa.Schema) -> pa.RecordBatch:
-        """The single record batch of a shard, memory-mapped and fully validated, since the file is not trusted."""
+        """The single record batch of a shard, memory-mapped and fully validated, because the file is not trusted."""
         path = self._fetched(shard)
         try:
             with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as opened:

@@ -12,17 +12,17 @@ _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 
 
 def is_pattern(source: str) -> bool:
-    """Whether a source has to be expanded; an existing path with such letters is a path."""
+    """Whether a source is a pattern; an existing path with such characters is not."""
     return not os.path.lexists(Path(source).expanduser()) and (
         bool(glob.has_magic(source)) or _group(source) is not None
     )
 
 
 def expand(source: str) -> list[Path]:
-    """The existing paths that a pattern stands for: of each alternative in braces in turn, sorted where a star is.
+    """The existing paths that match a pattern: those of each alternative in braces in turn, those of a star sorted.
 
     Raises:
-        CsmlError: nothing matches, or one of the names that braces spell out is missing.
+        CsmlError: nothing matches, or a name that braces list explicitly is missing.
     """
     found: list[Path] = []
     for one in expand_braces(os.path.expanduser(source)):
@@ -38,9 +38,9 @@ def expand(source: str) -> list[Path]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """All texts that a pattern with braces stands for, in order: `a{1,2}` → a1, a2; `{08..10}` → 08, 09, 10.
+    """All expansions of a pattern with braces, in order: `a{1,2}` → a1, a2; `{08..10}` → 08, 09, 10.
 
-    Braces without a comma or a range, or without a partner, stand for themselves.
+    Braces that are unbalanced or have neither a comma nor a range are literal.
     """
     heads, rest = [""], pattern
     while (place := _group(rest)) is not None:
@@ -54,13 +54,13 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def fixed_part(pattern: str) -> Path:
-    """The folder before the first star or brace, to which the paths that match are relative."""
+    """The folder before the first star or brace, to which the matching paths are relative."""
     before = re.split(r"[*?\[{]", os.path.expanduser(pattern), maxsplit=1)[0]
     return Path(before.rpartition("/")[0] or ("/" if before.startswith("/") else "."))
 
 
 def _group(text: str) -> tuple[int, int] | None:
-    """Places of the first pair of braces that holds alternatives or a range."""
+    """Positions of the first pair of braces that contains alternatives or a range."""
     for start in (place for place, letter in enumerate(text) if letter == "{"):
         depth = 0
         for end in range(start, len(text)):

@@ -1,7 +1,7 @@
 """The images and random numbers of each batch, as a function of (seed, epoch, step).
 
-There is no random state to save: a run resumes exactly where it stopped from its epoch and step alone, whatever the
-loader workers had prefetched.
+There is no random state to save: epoch and step suffice to resume a run exactly, whatever the loader workers had
+prefetched.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ _SHARPNESS = 0.07
 
 
 class BatchPlan(NamedTuple):
-    """The choices that the main process makes for a batch; workers only decode and cut."""
+    """The random choices for a batch, made in the main process; workers only decode and crop."""
 
     anchors: np.ndarray
     """`(B,)` ids"""
@@ -34,8 +34,8 @@ class BatchPlan(NamedTuple):
         return BatchPlan(self.anchors[rows], self.neighbors[:, rows], self.numbers[:, rows], part)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By value. torch would send a handle of shared memory, and a worker whose parent has just been killed would
-        ask for it in vain, and print a traceback."""
+        """Pickle by value. torch would send a shared-memory handle, and a worker whose parent was just killed would
+        fail to open it and print a traceback."""
         return _unpickled, (self.anchors, self.neighbors, self.numbers.numpy(), self.part)
 
 
@@ -44,9 +44,9 @@ def _unpickled(anchors: np.ndarray, neighbors: np.ndarray, numbers: np.ndarray, 
 
 
 def generator_for(*key: int) -> torch.Generator:
-    """A CPU generator with a stream of its own for each `key`.
+    """A CPU generator with an independent stream for each `key`.
 
-    The length of the key is hashed too, since SeedSequence pads with zeros.
+    The length of the key is hashed too, because SeedSequence pads with zeros.
     """
     state = np.random.SeedSequence((len(key), *key)).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
@@ -56,7 +56,7 @@ def epoch_batches(images: int, batch_size: int, seed: int, epoch: int) -> list[n
     """Every id once, shuffled, in batches.
 
     The last batch may be shorter. If it would be a single image, for which BatchNorm has no statistics, that image
-    joins the batch before.
+    joins the previous batch.
     """
     order = torch.randperm(images, generator=generator_for(seed, epoch)).numpy()
     starts = _batch_starts(images, batch_size)

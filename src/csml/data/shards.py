@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from csml.config import ImagesConfig
-from csml.data.depth import reading_of
+from csml.data.bit_depth import reading_of
 from csml.data.images import Images
 from csml.data.layout import arrange, split_parts
 from csml.data.tars import COMPRESSED, TarImages, read_contents
@@ -17,15 +17,15 @@ _WORD = re.compile(r"(?:.*[^a-z])?(train|training|val|valid|validation|test)(?:[
 
 
 def is_tar(path: Path) -> bool:
-    """Whether a path is named as a tar file; a compressed one is refused with a reason when it is opened."""
+    """Whether a path has a tar suffix; a compressed file is refused with a reason when it is opened."""
     return path.name.lower().endswith((".tar", *COMPRESSED)) and not path.is_dir()
 
 
 def open_shards(archives: Sequence[Path], config: ImagesConfig, place: str) -> tuple[dict[str, Images], dict[str, int]]:
     """The splits `train` and, if there is one, `val` of some archives, and the files left out by suffix.
 
-    Archives whose names say train and val or test are used as such, as are such folders inside the archives. Labels are
-    those in .cls and .json files beside the images, else the names of class folders.
+    Archives with train, val or test in their names are used as such, and so are such folders inside the archives.
+    Labels come from .cls and .json files beside the images, else from the names of class folders.
     """
     contents = [read_contents(path) for path in watched(archives, "opening tar files", total=len(archives))]
     if not any(found.names for found in contents):
@@ -42,6 +42,6 @@ def open_shards(archives: Sequence[Path], config: ImagesConfig, place: str) -> t
 
 
 def _word(path: Path) -> str:
-    """train, val, … where the name of an archive says so."""
+    """train, val, … if the name of an archive contains it."""
     found = _WORD.fullmatch(path.stem.lower())
     return found[1] if found else ""

@@ -1,4 +1,4 @@
-"""Opens the sources of images that `data` names: each becomes a training set and perhaps a test set."""
+"""Opens the sources of images in `data`: each becomes a training set and possibly a test set."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from csml.config import HUB, ImagesConfig
+from csml.data.bit_depth import reading_of
 from csml.data.concat import ConcatImages
-from csml.data.depth import reading_of
+from csml.data.folder_index import describe_left_out
 from csml.data.folders import folder_notes, open_folders
 from csml.data.huggingface import is_saved, load, open_dataset
 from csml.data.images import UNLABELED, Images, Subset
-from csml.data.index import say_left_out
 from csml.data.layout import numbers_of
 from csml.data.lists import LISTS, open_list, open_matches
 from csml.data.patterns import expand, fixed_part, is_pattern
@@ -25,7 +25,7 @@ def is_pack(data: str) -> bool:
 
 
 def open_sources(sources: Sequence[str], config: ImagesConfig) -> tuple[dict[str, Images], list[str]]:
-    """One source, or several as one: their training images together, and their test images."""
+    """Open one source, or several as one: all training images together, and all test images."""
     opened = [_open_source(source, config) for source in sources]
     if len(opened) == 1:
         return opened[0]
@@ -42,7 +42,7 @@ def open_sources(sources: Sequence[str], config: ImagesConfig) -> tuple[dict[str
 
 
 def _open_source(source: str, config: ImagesConfig) -> tuple[dict[str, Images], list[str]]:
-    """The splits `train` and, if there is one, `val` of one source, and how it was understood."""
+    """The splits `train` and, if there is one, `val` of one source, and notes on how it was read."""
     if is_pack(source):
         return _open_pack(source, config)
     path = Path(source).expanduser()
@@ -78,7 +78,7 @@ def _open_pattern(source: str, config: ImagesConfig) -> tuple[dict[str, Images],
 
 def _open_shards(archives: tuple[Path, ...], source: str, config: ImagesConfig) -> tuple[dict[str, Images], list[str]]:
     splits, others = open_shards(archives, config, source)
-    line = say_left_out(others)
+    line = describe_left_out(others)
     return splits, _descriptions(source, splits, "label or folder") + ([line] if line else [])
 
 
@@ -92,18 +92,18 @@ def _open_pack(data: str, config: ImagesConfig) -> tuple[dict[str, Images], list
 
 
 def _joined(members: Mapping[str, Images], classes: tuple[str, ...] | None) -> Images:
-    """Several training (or test) sets as one, with the classes of all; names begin with the source."""
+    """Several training (or test) sets as one, with the classes of all; names are prefixed with the source."""
     everyone = {name for images in members.values() for name in images.classes}
     known = tuple(sorted(everyone)) if classes is None else classes
     relabeled = []
     for source, images in members.items():
-        places = np.append(numbers_of(images.classes, known, source), UNLABELED)  # the last: −1, no label
+        places = np.append(numbers_of(images.classes, known, source), UNLABELED)  # the last entry is for −1, no label
         relabeled.append(Subset(images, np.arange(len(images)), places[images.labels], known))
     return ConcatImages(relabeled, [f"{source.rstrip('/')}/" for source in members])
 
 
 def _without_labels(splits: Mapping[str, Images], config: ImagesConfig) -> dict[str, Images]:
-    """The same images, unlabelled where the settings say so."""
+    """The same images, without labels if `images.labels` is none."""
     if config.labels != "none":
         return dict(splits)
     train = splits["train"]

@@ -8,12 +8,12 @@ from csml.progress import watched
 from csml.synthetic import CLASS_NAMES, draw_scene
 
 _VERSION = 1
-"""Increase this when the drawings change, so that caches are created again."""
+"""Increase this when the drawings change, so that caches are rebuilt."""
 _SPLITS = ("train", "val")
 
 
 def synthetic(size: int, train: int, val: int, seed: int = 0) -> tuple[ArrayImages, ArrayImages]:
-    """`train` training and `val` validation images of `size` pixels; image i of a split is the same for any count."""
+    """`train` training and `val` validation images of `size` pixels; image i of a split is independent of them."""
     name = f"synthetic-v{_VERSION}-{size}px-{train}+{val}-seed{seed}"
 
     def make() -> dict[str, Arrays]:

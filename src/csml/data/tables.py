@@ -1,4 +1,4 @@
-"""Text files that name images: CSV or JSON lines with a path and perhaps a label, and lists of paths."""
+"""Text files that name images: CSV or JSON lines with a path and an optional label, and lists of paths."""
 
 import codecs
 import csv
@@ -20,7 +20,7 @@ TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 _JSON = (".jsonl", ".ndjson", ".json")
 _MOST_BYTES = 2**30
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet computes a cell that begins with one of these."""
+"""A spreadsheet evaluates a cell that starts with one of these."""
 _PATH_COLUMNS = ("path", "file", "filename", "image", "name")
 _LABEL_COLUMNS = ("label", "class", "category")
 
@@ -28,7 +28,7 @@ _LABEL_COLUMNS = ("label", "class", "category")
 def read_table(path: Path) -> list[tuple[int, str, str]]:
     """Line number, path and label of each row of a CSV file (with or without a header) or of JSON lines.
 
-    A row without a label is an image that is not labelled yet, as in a file of `csml select`; it is left out.
+    A row without a label is an image that is not labelled yet, as written by `csml select`; it is left out.
     """
     rows = _rows(path, "labels", ("path", "label"))
     if not rows:
@@ -45,7 +45,7 @@ def read_table(path: Path) -> list[tuple[int, str, str]]:
 
 
 def read_image_table(path: Path) -> list[tuple[str, str | None]]:
-    """Path and, where there is one, label of each row of a table of images."""
+    """Path and optional label of each row of a table of images."""
     rows = _rows(path, "data", ("path",))
     for line, name, _ in rows:
         if not name:
@@ -54,12 +54,12 @@ def read_image_table(path: Path) -> list[tuple[str, str | None]]:
 
 
 def read_list(path: Path, key: str) -> list[str]:
-    """The lines of a text file that are not empty, without the spaces around them."""
+    """The non-empty lines of a text file, stripped."""
     return [name for line in read_text(path, key).split("\n") if (name := line.strip(" \t\r\f\v"))]
 
 
 def read_text(path: Path, key: str) -> str:
-    """A file of any encoding close to UTF-8; the key is that of the setting that named it."""
+    """Read a text file in UTF-8 or a similar encoding; `key` is the setting that named it, for messages."""
     try:
         content = read_file(path, _MOST_BYTES)
     except OSError as error:
@@ -70,7 +70,7 @@ def read_text(path: Path, key: str) -> str:
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table atomically; texts that a spreadsheet would compute are quoted, and `read_table` unquotes them."""
+    """Write a table atomically; texts that a spreadsheet would evaluate are quoted, and `read_table` unquotes them."""
     with (
         atomic_write(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
@@ -79,17 +79,17 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def cells(row: Iterable[Any]) -> list[Any]:
-    """A row of a CSV file that people open in a spreadsheet."""
+    """A row of a CSV file, safe to open in a spreadsheet."""
     return [as_cell(value) if isinstance(value, str) else value for value in row]
 
 
 def as_cell(text: str) -> str:
-    """A text for a CSV file that people open in a spreadsheet: an apostrophe keeps it from being computed there."""
+    """A text as a CSV cell that is safe in a spreadsheet: a leading apostrophe prevents its evaluation."""
     return f"'{text}" if _is_formula(text.lstrip("'")) else text
 
 
 def without_quote(cell: str) -> str:
-    """The text that `as_cell` has written."""
+    """The original text of a cell written by `as_cell`."""
     return cell[1:] if cell.startswith("'") and _is_formula(cell.lstrip("'")) else cell
 
 
@@ -104,7 +104,7 @@ def _is_formula(text: str) -> bool:
 
 
 def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[tuple[int, str, str]]:
-    """Line, path and label, empty where it is missing and not needed."""
+    """Line number, path and label of each row; the label is empty if it is missing and optional."""
     text = read_text(path, key)
     try:
         return list((_json_rows if path.suffix in _JSON else _csv_rows)(path, text, key, needed))
@@ -148,8 +148,8 @@ def _json_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Iter
             label = row["label"] if "label" in needed else row.get("label")
             if isinstance(label, list | dict) or isinstance(row["path"], list | dict | type(None)):
                 raise ValueError("neither a text nor a number")
-            name, text = str(row["path"]), "" if label is None else str(label)  # as an empty cell of a CSV
-            os.fsencode(name + text)  # JSON can spell half of a pair of surrogates, which is no text
+            name, text = str(row["path"]), "" if label is None else str(label)  # as an empty CSV cell
+            os.fsencode(name + text)  # JSON may contain a lone surrogate, which is not valid text
             yield number, name, text
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             wanted = '{"path": "a.jpg", "label": "cat"}' if "label" in needed else '{"path": "a.jpg"}'

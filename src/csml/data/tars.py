@@ -1,6 +1,6 @@
-"""Tar files and WebDataset shards: images are read where they lie in the archive, in any order; nothing is unpacked.
+"""Tar files and WebDataset shards: images are read from within the archive, in any order; nothing is unpacked.
 
-The places of all images in an archive are found once and kept in the cache, so training reads as fast as from files.
+The offsets of all images in an archive are found once and cached, so training reads as fast as from files.
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from csml.data.bit_depth import COLOUR, Reading
 from csml.data.decode import image_suffixes
-from csml.data.depth import COLOUR, Reading
+from csml.data.folder_index import index_paths, suffix_of
 from csml.data.images import UNLABELED, FileImages
-from csml.data.index import index_paths, suffix_of
 from csml.errors import CsmlError, reason
 from csml.files import cache_dir, cache_key, read_json, save_array, write_json
 
@@ -26,9 +26,9 @@ COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tbz2", ".t
 _FORMAT = 1
 _LABEL_KEYS = ("label", "class", "category", "cls", "class_name")
 _LONGEST_LABEL = 2**20
-"""Bytes of a file that may hold a label."""
+"""Largest size in bytes of a file that may hold a label."""
 _OPEN_FILES = 128
-"""Archives that one process keeps open."""
+"""Largest number of archives that one process keeps open."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Contents:
 
 
 def read_contents(path: Path) -> Contents:
-    """What an archive holds, from the cache where the archive is unchanged."""
+    """The images of an archive, from the cache if the archive is unchanged."""
     try:
         status = path.stat()
     except OSError as error:
@@ -96,12 +96,12 @@ def _scan(path: Path) -> tuple[list[str], np.ndarray, list[str | None], dict[str
 
 
 def _plain_name(name: str) -> str:
-    """A path inside the archive, without `.`, `..` and a leading slash: it is a name, and leads nowhere."""
+    """A path inside the archive, without `.`, `..` and a leading slash: only a name, never opened."""
     return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))
 
 
 def _key(name: str) -> str:
-    """What the files of one WebDataset sample have in common: the path up to the first dot of the file name."""
+    """The key shared by the files of one WebDataset sample: the path up to the first dot of the file name."""
     folder, slash, file = name.rpartition("/")
     return folder + slash + file.partition(".")[0]
 
@@ -121,11 +121,11 @@ def _label(suffix: str, content: bytes) -> str | None:
 
 
 class TarImages(FileImages):
-    """The images of one or more archives, in the order in which they lie there.
+    """The images of one or more archives, in archive order.
 
     Args:
         paths: the archives.
-        contents: what `read_contents` says of each.
+        contents: the result of `read_contents` for each.
         reading: channels and depth.
     """
 
@@ -133,8 +133,8 @@ class TarImages(FileImages):
         self.paths, self.reading = tuple(paths), reading
         self.starts = np.cumsum([0, *(len(found.names) for found in contents)])
         self.places = np.concatenate([found.places for found in contents])  # (N, 2)
-        # In the cache, as the index of a folder is: a list of a million names would be copied into every worker.
-        # With the name of the archive where there are several, since numbers may start again in each.
+        # Cached, like the index of a folder: a list of a million names would be copied into every worker.
+        # Prefixed with the name of the archive if there are several, because each may number its files from the start.
         titles = [f"{path.name}/" if len(paths) > 1 else "" for path in paths]
         names = [title + name for title, found in zip(titles, contents, strict=True) for name in found.names]
         self.names = index_paths(Path(), [os.fsencode(name) for name in names])
@@ -143,7 +143,7 @@ class TarImages(FileImages):
         self._descriptors: dict[int, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_descriptors": {}}  # another process opens the archives itself
+        return {**self.__dict__, "_descriptors": {}}  # each process opens the archives itself
 
     def __del__(self) -> None:
         for descriptor in getattr(self, "_descriptors", {}).values():
@@ -167,7 +167,7 @@ class TarImages(FileImages):
             return BytesIO()
 
     def _descriptor(self, archive: int) -> int:
-        """An open file. Reading at a place does not move a common position, so forked workers can share it."""
+        """An open file. Reads at an offset do not move a shared position, so forked workers can share it."""
         if archive not in self._descriptors:
             if len(self._descriptors) >= _OPEN_FILES:
                 os.close(self._descriptors.pop(next(iter(self._descriptors))))

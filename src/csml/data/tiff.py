@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from csml.data.bit_depth import Reading, as_bytes, false_colour
 from csml.data.decode import DecodeError, as_decode_error, check_channels
-from csml.data.depth import Reading, as_bytes, false_colour
 from csml.extras import MissingExtra, extra
 
 _LUMA = (0.299, 0.587, 0.114)
 
 
 class TiffPicture:
-    """A TIFF file opened with tifffile: its first series is a picture of height, width and channels, in any order.
+    """A TIFF file opened with tifffile: its first series is a picture with height, width and channels, in any order.
 
     Raises:
         DecodeError: the file is damaged, is suspiciously large, or has more than these three dimensions.
@@ -32,7 +32,7 @@ class TiffPicture:
             axes = "".join(axis for axis, length in zip(series.axes, series.shape, strict=True) if length > 1)
             lengths = dict(zip(series.axes, series.shape, strict=True))
             if axes == "QYX" and lengths["Q"] != reading.channels == lengths["X"]:
-                # An array (height, width, channels) that was saved without naming its axes: its rows became pages.
+                # An array (height, width, channels) saved without axis names: its rows became pages.
                 axes = "YXC"
                 lengths = dict(zip(axes, series.shape, strict=True))
             rest = axes.replace("Y", "", 1).replace("X", "", 1)
@@ -41,7 +41,7 @@ class TiffPicture:
             self.height, self.width = lengths["Y"], lengths["X"]
             self.deep = series.dtype != np.uint8
             self.axis = axes.index(rest) if rest else None
-            # Pages that were written one by one are series of their own.
+            # Pages written one by one form separate series.
             pages = sum(one.shape == series.shape and one.dtype == series.dtype for one in file.series)
             self.pages = pages if not rest and pages == reading.channels else 1
             self.channels = lengths[rest] if rest else self.pages
@@ -61,7 +61,7 @@ class TiffPicture:
         return tuple(Image.fromarray(np.ascontiguousarray(values[..., c])) for c in range(wanted))
 
     def rgb(self, shrink: float = 1) -> Image.Image:
-        """The first three channels, or one as grey, for people to look at."""
+        """The first three channels, or one as grey, for display."""
         return false_colour(self._values())
 
     def _values(self) -> np.ndarray:

@@ -25,7 +25,7 @@ class Frame(NamedTuple):
 
 
 def frames(path: Path, every: int = 1) -> Iterator[Frame]:
-    """Every so many-th frame of a video file, with a progress bar."""
+    """Every `every`-th frame of a video file, with a progress bar."""
     with extra("video", "a video"):
         import av
     try:

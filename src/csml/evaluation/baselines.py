@@ -14,13 +14,13 @@ from csml.config import PIXELS, STAGES, BackboneConfig, KnnConfig, is_unlearnt, 
 from csml.data.images import Images, evenly_spaced
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
-from csml.evaluation.index import content_key
 from csml.evaluation.knn import judge_knn
+from csml.evaluation.search_index import content_key
 from csml.files import cache_key, read_json, write_json
 from csml.models.backbones import Backbone
 from csml.models.raw_pixels import SIDE, RawPixels
 from csml.runs.directory import RunDirectory
-from csml.runs.of_weights import directory_of
+from csml.runs.run_of_weights import directory_of
 from csml.weights import load_backbone, network_of, weights_digest
 from csml.weights.named import untrained
 

@@ -9,7 +9,7 @@ from csml.data.failures import Failures
 from csml.data.scenes import Scenes
 from csml.evaluation.coco_ap import coco_scores
 from csml.evaluation.detection_errors import detection_errors
-from csml.evaluation.detections import Found, as_results, detect
+from csml.evaluation.detections import SceneDetections, as_results, detect
 from csml.evaluation.voc_ap import voc_scores
 from csml.models.detectors import Detector
 
@@ -23,7 +23,7 @@ class Tested(NamedTuple):
     """detections in COCO's result format"""
     seen: list[int | str]
     """the images that could be read"""
-    shown: list[tuple[int, Found]]
+    shown: list[tuple[int, SceneDetections]]
     """ids and detections of some images, for a sheet"""
 
 
@@ -61,7 +61,7 @@ class DetectionTest:
         every = max(1, len(scenes) // show) if show else len(scenes) + 1
         results: list[dict[str, Any]] = []
         seen: list[int | str] = []
-        shown: list[tuple[int, Found]] = []
+        shown: list[tuple[int, SceneDetections]] = []
         for id, found in detect(detector, scenes, self.reading, self.batch_size, self.fabric, self.failures):
             results += as_results(scenes, id, found)
             seen.append(scenes.image_ids[id])

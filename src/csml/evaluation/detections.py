@@ -22,7 +22,7 @@ _PASTED_AT_ONCE = 8
 """Full-size masks that are held in memory at a time."""
 
 
-class Found(NamedTuple):
+class SceneDetections(NamedTuple):
     """The D objects found on an image, best first, in pixels of the original image."""
 
     boxes: np.ndarray
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 def detect(
     detector: Detector, scenes: Scenes, config: ScenesConfig, batch_size: int, fabric: Fabric, failures: Failures
-) -> Iterator[tuple[int, Found]]:
+) -> Iterator[tuple[int, SceneDetections]]:
     """Yield the id of each scene and what was found on it; scenes that cannot be read are added to `failures`."""
     plans = plans_in_order(len(scenes), batch_size, config.test_side)
     batches = world_of(fabric).map_in_order(plans, partial(_detect, detector, scenes, config, fabric))
@@ -49,7 +49,7 @@ def detect(
 @torch.no_grad()
 def _detect(
     detector: Detector, scenes: Scenes, config: ScenesConfig, fabric: Fabric, plans: Sequence[ScenePlan]
-) -> Iterator[tuple[list[int], list[tuple[int, Found]]]]:
+) -> Iterator[tuple[list[int], list[tuple[int, SceneDetections]]]]:
     workers = worker_count(scenes.images, config.workers, fabric.device.type)
     pin = fabric.device.type == "cuda"
     batches = scene_batches(scenes, plans, config.max_side, masks=False, workers=workers, pin=pin)
@@ -63,11 +63,16 @@ def _detect(
         with fabric.autocast():
             detections, resized_sizes, _ = detector.run_network(images)
         rows = zip(batch.ids, detections, resized_sizes, batch.sizes, strict=True)
-        yield batch.failed, [(id, to_found(detector, found, resized, size)) for id, found, resized, size in rows]
+        yield (
+            batch.failed,
+            [(id, to_scene_detections(detector, found, resized, size)) for id, found, resized, size in rows],
+        )
     detector.train(was_training)
 
 
-def to_found(detector: Detector, detection: Detection, resized: tuple[int, int], size: tuple[int, int]) -> Found:
+def to_scene_detections(
+    detector: Detector, detection: Detection, resized: tuple[int, int], size: tuple[int, int]
+) -> SceneDetections:
     """Rescale a detection to the original image; masks are pasted a few at a time and kept compressed."""
     chunks: list[Detection] = []
     codes: list[Rle] = []
@@ -79,10 +84,10 @@ def to_found(detector: Detector, detection: Detection, resized: tuple[int, int],
         masks = chunks[-1].pop("masks", None)
         codes += [] if masks is None or not len(masks) else encode_masks((masks[:, 0] > 0.5).numpy())
     boxes, labels, scores = (torch.cat([c[key] for c in chunks]).numpy() for key in ("boxes", "labels", "scores"))
-    return Found(boxes, labels - 1, scores, codes if "masks" in detection else None)
+    return SceneDetections(boxes, labels - 1, scores, codes if "masks" in detection else None)
 
 
-def as_results(scenes: Scenes, id: int, found: Found) -> list[dict[str, Any]]:
+def as_results(scenes: Scenes, id: int, found: SceneDetections) -> list[dict[str, Any]]:
     """One scene's detections in COCO's result format: image_id, category_id, bbox (x, y, width, height), score and,
     with masks, segmentation."""
     boxes = found.boxes.astype(np.float64)  # (D, 4)
@@ -101,7 +106,7 @@ def as_results(scenes: Scenes, id: int, found: Found) -> list[dict[str, Any]]:
     return results
 
 
-def from_results(scenes: Scenes, id: int, results: Sequence[dict[str, Any]]) -> Found:
+def from_results(scenes: Scenes, id: int, results: Sequence[dict[str, Any]]) -> SceneDetections:
     """The inverse of `as_results`, from the detections of all scenes or of this one."""
     labels = {category: label for label, category in enumerate(scenes.category_ids)}
     own = [result for result in results if result["image_id"] == scenes.image_ids[id]]
@@ -109,7 +114,7 @@ def from_results(scenes: Scenes, id: int, results: Sequence[dict[str, Any]]) -> 
     boxes[:, 2:] += boxes[:, :2]
     codes = [result["segmentation"] for result in own if "segmentation" in result]
     masks: list[Rle] = [{**code, "counts": code["counts"].encode("ascii")} for code in codes]
-    return Found(
+    return SceneDetections(
         boxes,
         np.array([labels[result["category_id"]] for result in own], np.int64),
         np.array([result["score"] for result in own], np.float32),

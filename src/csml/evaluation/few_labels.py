@@ -24,7 +24,7 @@ _NEVER = -10.0
 
 
 @dataclass(frozen=True)
-class Tried:
+class CrossValidated:
     """A way to learn from labels, and its scores for labels that it did not see."""
 
     how: str
@@ -98,7 +98,7 @@ def fit_frozen(
     return [(F.normalize(sums), torch.where(present, 0.0, _NEVER).double())]
 
 
-def try_frozen(how: str, features: Tensor, labels: Tensor, classes: int, folds: np.ndarray) -> Tried:
+def try_frozen(how: str, features: Tensor, labels: Tensor, classes: int, folds: np.ndarray) -> CrossValidated:
     """Cross-validate a way to fit a linear layer on unit features; of several penalties, the one of lowest log-loss."""
     penalties = PENALTIES if how == "logistic" else (None,)
     scores = torch.zeros(len(penalties), *folds.shape, classes, dtype=torch.float64)
@@ -108,7 +108,7 @@ def try_frozen(how: str, features: Tensor, labels: Tensor, classes: int, folds: 
             scores[each, number, out] = features[out].double() @ weight.T + bias
         held[number, out] = True
     kept = 1 - 1 / (folds.max() + 1)
-    tried = [Tried(how, scores[i], held, labels, kept, penalty) for i, penalty in enumerate(penalties)]
+    tried = [CrossValidated(how, scores[i], held, labels, kept, penalty) for i, penalty in enumerate(penalties)]
     return min(tried, key=lambda one: one.log_loss)
 
 
@@ -121,14 +121,14 @@ def splits(folds: np.ndarray) -> list[tuple[int, Tensor, Tensor]]:
     ]
 
 
-def choose(tried: Sequence[Tried]) -> Tried:
+def choose(tried: Sequence[CrossValidated]) -> CrossValidated:
     """The first that is not worse than the best by more than a standard error of their difference.
 
     All have the same folds. The order is that of preference where nothing tells them apart.
     """
     best = max(tried, key=lambda one: one.accuracy)
 
-    def ties(one: Tried) -> bool:
+    def ties(one: CrossValidated) -> bool:
         behind = best.right() - one.right()
         return float(behind.mean()) <= _standard_error(behind)
 

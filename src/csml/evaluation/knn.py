@@ -15,7 +15,7 @@ from csml.evaluation.features import Features
 from csml.evaluation.stored_features import stored_features
 from csml.models.backbones import Backbone
 from csml.models.raw_pixels import RawPixels
-from csml.search.across import search_across
+from csml.search.distributed import distributed_search
 from csml.search.nearest_neighbors import nearest
 
 TEMPERATURE = 0.07
@@ -126,6 +126,8 @@ def knn_accuracy(
     labels = torch.cat(list(world.broadcast_each(labels.to(device))))  # (N,)
     tested = sum(world.all_gather_object(len(truth)))
     most = min(max(ks), len(labels))
-    indices, similarities = search_across(queries.to(device), kept.to(device), most, world)  # (Q, most), once for all k
+    indices, similarities = distributed_search(
+        queries.to(device), kept.to(device), most, world
+    )  # (Q, most), once for all k
     right = [(vote(indices[:, :k], similarities[:, :k], labels, temperature) == truth.to(device)).sum() for k in ks]
     return (world.all_reduce_sum(torch.stack(right)).double() / max(1, tested)).tolist(), len(labels), tested

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from csml.data.image_names import Names
 from csml.data.images import UNLABELED, Images
 from csml.data.labels import ids_in
-from csml.data.names import Names
 from csml.data.open import DataSplits
 from csml.data.tables import read_text
 from csml.errors import CsmlError

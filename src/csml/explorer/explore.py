@@ -94,7 +94,7 @@ class Explorer:
         """Stop serving, and whatever the page has under way."""
         self._server.should_exit = True
         self._training.cancel()
-        self._workbench.view.drawing.stop()
+        self._workbench.view.layout.stop()
         self._thread.join(timeout=5)
         self._workbench.store.save()
         self._used.close()
@@ -117,11 +117,11 @@ def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings
 
         from csml.explorer.opening import open_workbench
         from csml.explorer.server import build_app
-        from csml.reporting.seen import can_be_seen
+        from csml.reporting.mapped_images import can_be_mapped
 
     name = str(path_of(run))
     runs = [found.moved_to(made.data) for found in read_runs([name])]
-    if len(runs) != 1 or not can_be_seen(runs[0]):
+    if len(runs) != 1 or not can_be_mapped(runs[0]):
         raise CsmlError(f"{name} has no backbone to explore with; give one run of csml pretrain, finetune or alike")
     listener = _listen(made.port)
     with ExitStack() as used:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from csml.data.names import spelled
+from csml.data.image_names import path_from_here
 from csml.data.tables import cells
-from csml.explorer.suggesting import NOTHING
+from csml.explorer.suggestions import NOTHING
 from csml.explorer.workbench import Workbench
 
 
@@ -43,7 +43,7 @@ def rows_of(workbench: Workbench, ids: Sequence[int]) -> Iterator[Row]:
             else:
                 more[column.title] = None if value != value else float(value)
         yield Row(
-            spelled(workbench.view.images, id),
+            path_from_here(workbench.view.images, id),
             name,
             said.words[code] if code >= 0 else None,
             suggested.classes[guess] if suggested is not None and guess >= 0 else None,

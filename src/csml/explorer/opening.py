@@ -5,12 +5,12 @@ from pathlib import Path
 
 from csml.errors import CsmlError
 from csml.explorer.columns import own_columns, read_columns
+from csml.explorer.network_view import open_view
 from csml.explorer.store import Store
 from csml.explorer.training import Training, show_tuned
-from csml.explorer.view import open_view
 from csml.explorer.workbench import Workbench
+from csml.reporting.mapped_images import open_network_and_data
 from csml.reporting.runs import FinishedRun
-from csml.reporting.seen import open_seeing
 
 log = logging.getLogger("csml")
 
@@ -23,7 +23,7 @@ def open_workbench(run: FinishedRun, columns: str | None = None, seed: int = 0) 
         columns: a CSV file of further columns.
         seed: of the map.
     """
-    opened = open_seeing(run)
+    opened = open_network_and_data(run)
     images = opened.data.train
     more = [] if columns is None else read_columns(Path(columns).expanduser(), images)
     view = open_view(run.files, opened, run.files, seed)

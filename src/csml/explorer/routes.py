@@ -8,11 +8,13 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
+from csml.data.bit_depth import reading_of
 from csml.data.decode import DecodeError, open_picture
-from csml.data.depth import reading_of
 from csml.errors import CsmlError
 from csml.evaluation.selection import By
-from csml.explorer.bodies import (
+from csml.explorer.background import BackgroundValue
+from csml.explorer.exports import FORMATS, rows_of
+from csml.explorer.request_fields import (
     LARGEST_PICTURE,
     LONGEST_SEARCH,
     MOST_RESULTS,
@@ -20,9 +22,7 @@ from csml.explorer.bodies import (
     query_number,
     read_body,
 )
-from csml.explorer.cleaning import KINDS, Cleaning, density_of
-from csml.explorer.exports import FORMATS, rows_of
-from csml.explorer.later import Later
+from csml.explorer.review_lists import KINDS, ReviewLists, density_of
 from csml.explorer.training import Training
 from csml.explorer.workbench import Workbench
 from csml.extras import extra
@@ -42,8 +42,8 @@ class Api:
 
     def __init__(self, workbench: Workbench, training: Training) -> None:
         self.bench, self.training = workbench, training
-        self.cleaning = Cleaning(workbench)
-        self._density: tuple[str, Later[np.ndarray]] | None = None
+        self.cleaning = ReviewLists(workbench)
+        self._density: tuple[str, BackgroundValue[np.ndarray]] | None = None
         self.count = len(workbench.names)
         self._start = secrets.token_hex(4)  # no secret, only different at every start
 
@@ -90,7 +90,7 @@ class Api:
         history = bench.store.history(1000)
         holding = next((one for one in history if not one.undone), None)
         again = [one for one in history if one.undone and not one.for_good and (holding is None or one.id > holding.id)]
-        drawing = bench.view.drawing
+        layout = bench.view.layout
         return JSONResponse(
             {
                 "version": said.version,
@@ -101,9 +101,9 @@ class Api:
                 "undo": None if holding is None else printable(holding.about),
                 "redo": printable(again[-1].about) if again else None,
                 "map": {
-                    "version": f"{bench.view.key}/{drawing.version}",
-                    "finished": drawing.finished,
-                    "settings": drawing.settings,
+                    "version": f"{bench.view.key}/{layout.version}",
+                    "finished": layout.finished,
+                    "settings": layout.settings,
                 },
                 "suggestions": None
                 if suggested is None
@@ -112,7 +112,7 @@ class Api:
                     "classes": [printable(name) for name in suggested.classes],
                     "source": suggested.source,
                     "votes": bench.prefers_votes,
-                    "classifier": bench.view.named is not None,
+                    "classifier": bench.view.class_probabilities is not None,
                 },
                 "job": asdict(self.training.job),
             }
@@ -120,7 +120,7 @@ class Api:
 
     def points(self, request: Request) -> Response:
         """float32, all x and then all y."""
-        return _binary(np.ascontiguousarray(self.bench.view.drawing.points.T, np.float32))
+        return _binary(np.ascontiguousarray(self.bench.view.layout.points.T, np.float32))
 
     def column(self, request: Request) -> Response:
         """int32 or float32 for each image; 204 as long as it is not ready."""
@@ -134,11 +134,11 @@ class Api:
         if name == "tag":
             return self._tags()
         if name == "cluster":
-            return bench.view.drawing.clusters.astype(np.int32)
+            return bench.view.layout.clusters.astype(np.int32)
         if name == "density":
             if self._density is None or self._density[0] != bench.view.key:
                 view = bench.view
-                self._density = (view.key, Later(lambda note: density_of(view)))
+                self._density = (view.key, BackgroundValue(lambda note: density_of(view)))
             return self._density[1].get()
         if name in ("suggested", "probability", "entropy"):
             found = bench.suggestions()

@@ -9,7 +9,7 @@ from PIL import Image
 
 from csml.data.decode import DecodeError
 from csml.explorer.guard import Guard
-from csml.explorer.mishaps import Mishaps
+from csml.explorer.request_errors import RequestErrors
 from csml.explorer.routes import Api
 from csml.explorer.training import Training
 from csml.explorer.workbench import Workbench
@@ -39,7 +39,7 @@ def build_app(workbench: Workbench, training: Training, token: str) -> Starlette
     guards = [
         Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"]),
         Middleware(Guard, token=token),
-        Middleware(Mishaps),
+        Middleware(RequestErrors),
     ]
     return Starlette(routes=routes, middleware=guards)
 

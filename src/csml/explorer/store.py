@@ -13,7 +13,7 @@ from typing import Literal
 
 from csml.data.tables import read_table, write_csv
 from csml.errors import CsmlError, reason
-from csml.explorer.later import Soon
+from csml.explorer.background import DelayedWork
 
 log = logging.getLogger("csml")
 
@@ -78,7 +78,7 @@ class Store:
 
     def __init__(self, file: Path, csv_file: Path, csv_seconds: float = _CSV_SECONDS) -> None:
         self.file, self.csv_file = file, csv_file
-        self._soon = Soon(self._try_to_write, csv_seconds)
+        self._soon = DelayedWork(self._try_to_write, csv_seconds)
         file.parent.mkdir(parents=True, exist_ok=True)
         with self._connected() as connection:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from csml.errors import CsmlError
-from csml.explorer.view import open_view, with_network_of
+from csml.explorer.network_view import open_view, with_network_of
 from csml.explorer.workbench import Workbench
 from csml.files import read_json
 from csml.program import program
-from csml.reporting.seen import Opened
+from csml.reporting.mapped_images import OpenedRun
 from csml.runs.directory import RunDirectory
 from csml.runs.locks import only_writer
 
@@ -61,7 +61,7 @@ class Training:
         seed: of the map.
     """
 
-    def __init__(self, workbench: Workbench, opened: Opened, seed: int) -> None:
+    def __init__(self, workbench: Workbench, opened: OpenedRun, seed: int) -> None:
         self._workbench, self._opened, self._seed = workbench, opened, seed
         self.home = workbench.run.files
         self.data = str(workbench.run.settings["data"])
@@ -166,7 +166,7 @@ def _age(run: RunDirectory) -> float:
     return time.time() - run.root.stat().st_mtime
 
 
-def show_tuned(workbench: Workbench, tuned: RunDirectory, opened: Opened, seed: int) -> str:
+def show_tuned(workbench: Workbench, tuned: RunDirectory, opened: OpenedRun, seed: int) -> str:
     """Put a fine-tuned network on the workbench; returns how good it is, for people."""
     view = open_view(tuned, with_network_of(tuned, opened), workbench.run.files, seed)
     result = read_json(tuned.result("finetune"))

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from csml.data.decode import Decodable
 from csml.data.images import UNLABELED, Images
 from csml.evaluation.selection import By, select_next
+from csml.explorer.background import BackgroundValue
 from csml.explorer.columns import Column
-from csml.explorer.later import Later
+from csml.explorer.network_view import NetworkView
 from csml.explorer.store import Store
-from csml.explorer.suggesting import (
+from csml.explorer.suggestions import (
     NOTHING,
     Estimate,
     Suggestions,
@@ -24,7 +25,6 @@ from csml.explorer.suggesting import (
     by_votes,
     estimate,
 )
-from csml.explorer.view import View
 from csml.reporting.runs import FinishedRun
 
 _UPLOADS = 32
@@ -36,7 +36,7 @@ Pairs = list[tuple[int, float]]
 
 
 @dataclass(frozen=True)
-class Said:
+class LabelSnapshot:
     """What people said of N images, at one version of the store."""
 
     version: int
@@ -60,7 +60,7 @@ class Workbench:
         columns: further columns of the data.
     """
 
-    def __init__(self, run: FinishedRun, view: View, store: Store, columns: Sequence[Column]) -> None:
+    def __init__(self, run: FinishedRun, view: NetworkView, store: Store, columns: Sequence[Column]) -> None:
         self.run, self.store, self.columns = run, store, tuple(columns)
         self.names = [view.images.name(id) for id in range(len(view.images))]
         self.ids = {name: id for id, name in enumerate(self.names)}
@@ -69,7 +69,7 @@ class Workbench:
         self._lock = threading.RLock()
         self._uploads: OrderedDict[int, torch.Tensor] = OrderedDict()
         self._uploaded = 0
-        self._said: Said | None = None
+        self._said: LabelSnapshot | None = None
         self._suggested: tuple[object, Suggestions | None] = (None, None)
         self._estimated: tuple[object, Estimate | None] = (None, None)
         self.prefers_votes = False
@@ -81,17 +81,17 @@ class Workbench:
     def images(self) -> Images:
         return self.view.images
 
-    def show(self, view: View, source: str) -> None:
+    def show(self, view: NetworkView, source: str) -> None:
         """Look at the images through another network; `source` says who suggests labels if it is a classifier."""
         with self._lock:
-            if self.view.drawing is not view.drawing:
-                self.view.drawing.stop()
+            if self.view.layout is not view.layout:
+                self.view.layout.stop()
             self.view, self._source = view, source
             self._suggested = self._estimated = (None, None)
             self._uploads.clear()  # features of the network before
-        self._by_classes = Later(lambda note: self._vote_by_classes(view))
+        self._by_classes = BackgroundValue(lambda note: self._vote_by_classes(view))
 
-    def said(self) -> Said:
+    def said(self) -> LabelSnapshot:
         """The labels as they are now."""
         with self._lock:
             version = self.store.version
@@ -102,7 +102,7 @@ class Workbench:
                 for name, label in self.store.labels().items():
                     if (id := self.ids.get(name)) is not None:
                         codes[id] = place[label]
-                self._said = Said(version, tuple(words), codes)
+                self._said = LabelSnapshot(version, tuple(words), codes)
             return self._said
 
     def label(self, labels: Mapping[int, str | None], existing: str) -> tuple[int, dict[str, int]]:
@@ -139,7 +139,7 @@ class Workbench:
         """The suggested labels; None if there is nothing yet that could suggest."""
         with self._lock:
             said, view = self.said(), self.view
-            classifier = view.named is not None and not self.prefers_votes
+            classifier = view.class_probabilities is not None and not self.prefers_votes
             key: object = (view.key, "classifier") if classifier else (view.key, said.version)
             if self._suggested[0] == key:
                 return self._suggested[1]
@@ -149,9 +149,9 @@ class Workbench:
                 self._suggested = (key, found)
         return found
 
-    def _suggest(self, said: Said, view: View, classifier: bool) -> Suggestions | None:
-        if classifier and view.named is not None:
-            return by_classifier(view.named, self._source)
+    def _suggest(self, said: LabelSnapshot, view: NetworkView, classifier: bool) -> Suggestions | None:
+        if classifier and view.class_probabilities is not None:
+            return by_classifier(view.class_probabilities, self._source)
         codes, readable = torch.from_numpy(said.codes.astype(np.int64)), torch.from_numpy(view.readable)
         codes = codes.where(readable, NOTHING)
         known = int((codes >= 0).sum())
@@ -162,7 +162,7 @@ class Workbench:
             return self._by_classes.get()
         return None
 
-    def _vote_by_classes(self, view: View) -> Suggestions:
+    def _vote_by_classes(self, view: NetworkView) -> Suggestions:
         labels, readable = torch.from_numpy(view.images.labels), torch.from_numpy(view.readable)
         return by_neighbors_classes(view.index.features, labels, tuple(view.images.classes), readable)
 
@@ -184,7 +184,9 @@ class Workbench:
     def next_to_label(self, n: int, by: By) -> tuple[list[int], list[str]]:
         """Ids of images to label next, and why each."""
         view, codes = self.view, torch.from_numpy(self.said().codes.astype(np.int64))
-        matrix = None if view.named is None or self.prefers_votes else view.named.probabilities
+        matrix = (
+            None if view.class_probabilities is None or self.prefers_votes else view.class_probabilities.probabilities
+        )
         chosen = select_next(view.index.features, codes, n, by=by, probabilities=matrix)
         return chosen.ids.tolist(), list(chosen.reasons)
 
@@ -225,7 +227,7 @@ class Workbench:
                     break
         return found
 
-    def _now(self, said: Said, id: int) -> str | None:
+    def _now(self, said: LabelSnapshot, id: int) -> str | None:
         return said.words[said.codes[id]] if said.codes[id] >= 0 else None
 
 

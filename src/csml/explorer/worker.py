@@ -12,13 +12,13 @@ import threading
 import time
 from typing import Any
 
-from csml.api.classifying import finetune
+from csml.api.classifiers import finetune
 from csml.errors import CsmlError
-from csml.evaluation.index import open_index
-from csml.explorer.view import index_folder, with_network_of
-from csml.progress import told_to
+from csml.evaluation.search_index import open_index
+from csml.explorer.network_view import index_folder, with_network_of
+from csml.progress import reported_to
+from csml.reporting.mapped_images import open_network_and_data
 from csml.reporting.runs import read_runs
-from csml.reporting.seen import open_seeing
 from csml.runs.directory import RunDirectory
 
 _SECONDS_BETWEEN = 0.2
@@ -56,7 +56,7 @@ def main() -> int:
     log.setLevel(logging.INFO)
     log.addHandler(speaker)
     try:
-        with told_to(speaker.progress):
+        with reported_to(speaker.progress):
             _work(order)
     except CsmlError as error:
         speaker.say("error", text=str(error))
@@ -69,7 +69,7 @@ def _work(order: dict[str, Any]) -> None:
     """Fine-tune, and look at all images through the new network if it is another one."""
     finetune(order["run"], data=order["data"], labels=order["labels"], out=order["out"], holdout=order["holdout"])
     home, tuned = RunDirectory(read_runs([order["run"]])[0].root), RunDirectory(read_runs([order["out"]])[0].root)
-    opened = with_network_of(tuned, open_seeing(read_runs([order["run"]])[0].moved_to(order["data"])))
+    opened = with_network_of(tuned, open_network_and_data(read_runs([order["run"]])[0].moved_to(order["data"])))
     open_index(index_folder(tuned, home, opened), opened.net, opened.data.train, opened.config, opened.fabric)
 
 

@@ -13,7 +13,7 @@ from csml.config import ContrastConfig, PretrainConfig
 from csml.distributed.world import ALONE, World, whole
 from csml.losses import Neighbors, info_nce
 from csml.methods.framework import Embeddings, StepResult, build_encoder, repeated, total
-from csml.methods.memory import KeyMemory, neighbor_weights
+from csml.methods.key_memory import KeyMemory, neighbor_weights
 from csml.methods.momentum import MomentumFramework
 from csml.methods.queue import KeyQueue
 from csml.models.encoder import Encoder

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from csml.config import PretrainConfig
 from csml.distributed.world import ALONE, World
-from csml.methods.memory import KeyMemory
+from csml.methods.key_memory import KeyMemory
 from csml.models.backbones import Backbone, build_backbone
 from csml.models.encoder import Encoder
 from csml.models.freezing import freeze_stages

@@ -16,7 +16,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from csml.config import BACKBONES, SMALL, STAGES, TIMM, TORCHVISION
 from csml.errors import CsmlError
 from csml.models.first_convolution import with_channels
-from csml.models.point_maps import guard_point_maps
+from csml.models.onednn_workaround import guard_point_maps
 from csml.models.raw_pixels import RawPixels
 from csml.models.small_resnet import WIDTHS, SmallResNet
 from csml.models.timm_networks import build_timm, timm_normalization, timm_outputs, timm_strides

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from csml.models.backbones import Backbone, in_eval_mode, noise_images, stage_outputs
 from csml.models.fixed_batchnorm import FixedBatchNorm, fix_batchnorm
-from csml.models.point_maps import PointConv2d
+from csml.models.onednn_workaround import PointConv2d
 
 _TOLERANCE = 1e-3
 """Largest difference of two outputs that are the same but for rounding, as a share of the largest value."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from csml.evaluation.baseline_comparison import shortfall
 from csml.evaluation.baselines import TITLES
-from csml.evaluation.verdict import shortfall
 from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import scores_of
 

@@ -14,7 +14,7 @@ from csml.reporting.baselines import baseline_rows, shortfalls
 from csml.reporting.charts import Chart, Series
 from csml.reporting.detectors import DetectorTest, comparisons, detector_tests
 from csml.reporting.gallery import Tile, evolution, has_neighbors, nearest_of_tests, one_per_class, tile
-from csml.reporting.kinds import overview
+from csml.reporting.mapped_images import MappedImages, can_be_mapped, is_labeled, map_images, per_class
 from csml.reporting.pictures import Sheets, data_url, thumbnail_sheets
 from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import (
@@ -25,7 +25,7 @@ from csml.reporting.scores import (
     summary,
     training_curves,
 )
-from csml.reporting.seen import Seen, can_be_seen, is_labeled, per_class, see
+from csml.reporting.seed_groups import overview
 from csml.reporting.svg import worth_showing
 from csml.reporting.views_sheet import draw_views
 
@@ -117,11 +117,11 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
     content.baselines, content.notes = baseline_rows(runs), shortfalls(runs)
     content.scores = [chart for chart in (overview(runs), by_stage(runs)) if chart is not None]
     content.curves = training_curves(runs)
-    shown = _shown(content, [run for run in runs if can_be_seen(run)])
-    seen: list[Seen] = []
+    shown = _shown(content, [run for run in runs if can_be_mapped(run)])
+    seen: list[MappedImages] = []
     for run in shown:
         try:
-            seen.append(see(run, points, tests, seed))
+            seen.append(map_images(run, points, tests, seed))
             if run.command == "pretrain":
                 _pretraining(content, run)
         except MissingExtra:
@@ -151,7 +151,7 @@ def _shown(content: Content, runs: list[FinishedRun]) -> list[FinishedRun]:
     return chosen
 
 
-def _maps(content: Content, seen: list[Seen]) -> None:
+def _maps(content: Content, seen: list[MappedImages]) -> None:
     keys: list[tuple[str, str]] = []
     for one in seen:
         if one.key() not in keys:
@@ -187,7 +187,7 @@ def _pretraining(content: Content, run: FinishedRun) -> None:
     content.views.append((run.name, [[(title, data_url(picture)) for title, picture in row] for row in drawn if row]))
 
 
-def _tests(content: Content, seen: list[Seen]) -> None:
+def _tests(content: Content, seen: list[MappedImages]) -> None:
     """Add everything about test images, for the runs on the same images as the first."""
     others = [one.run.name for one in seen if one.key() != seen[0].key()]
     if others:
@@ -218,7 +218,7 @@ def _tests(content: Content, seen: list[Seen]) -> None:
         content.confusions.append(_confusion(one))
 
 
-def _examples(seen: list[Seen], order: list[str]) -> list[Examples]:
+def _examples(seen: list[MappedImages], order: list[str]) -> list[Examples]:
     first, last = seen[0].tests, seen[-1].tests
     assert first is not None and last is not None
     found = []
@@ -238,7 +238,7 @@ def _examples(seen: list[Seen], order: list[str]) -> list[Examples]:
     return found
 
 
-def _confusion(one: Seen) -> Chart:
+def _confusion(one: MappedImages) -> Chart:
     assert one.tests is not None
     size = len(one.classes)
     counts = np.bincount(one.tests.labels * size + one.tests.predicted, minlength=size**2).reshape(size, size)

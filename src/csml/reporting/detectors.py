@@ -9,10 +9,10 @@ from PIL import Image
 from csml.evaluation.detection_errors import KINDS
 from csml.evaluation.detection_report import Section, class_rows, detection_sections
 from csml.reporting.charts import Chart, Series
-from csml.reporting.kinds import kind_name, kinds_of, mean_of
 from csml.reporting.pictures import data_url
 from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import MOST_CLASSES, confusion_chart
+from csml.reporting.seed_groups import group_by_seed, group_name, mean_of
 from csml.reporting.svg import worth_showing
 
 _MOST_CURVES = 8
@@ -47,16 +47,16 @@ def comparisons(runs: list[FinishedRun]) -> list[Chart]:
     first = next(iter(halves.values()), {})
     known = {name: value for name, value in first.items() if value is not None}
     order = sorted(known, key=lambda name: known[name])[:MOST_CLASSES]
-    alike = kinds_of([run for run in tested if halves[run.root].keys() == first.keys()])
+    alike = group_by_seed([run for run in tested if halves[run.root].keys() == first.keys()])
     by_class = [
-        Series(kind_name(members), order, [_mean([halves[run.root][name] for run in members]) for name in order])
+        Series(group_name(members), order, [_mean([halves[run.root][name] for run in members]) for name in order])
         for members in alike
     ]
     kinds = [*KINDS, "missed"]
     counted = [[run for run in members if "errors" in run.results["detect"]] for members in alike]
     errors = [
         Series(
-            kind_name(members),
+            group_name(members),
             kinds,
             [_mean([run.results["detect"]["errors"]["total"][kind] for run in members]) for kind in kinds],
         )

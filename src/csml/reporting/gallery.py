@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from csml.data.images import UNLABELED, Images
+from csml.reporting.mapped_images import MappedImages
 from csml.reporting.pictures import data_url, thumbnail
-from csml.reporting.seen import Seen
 
 _SIDE = 64
 
@@ -35,7 +35,7 @@ def evolution(
     return rows
 
 
-def nearest_of_tests(seen: list[Seen], queries: int = 8, columns: int = 6) -> list[dict[str, Any]]:
+def nearest_of_tests(seen: list[MappedImages], queries: int = 8, columns: int = 6) -> list[dict[str, Any]]:
     """Test images and their nearest training images in each run: `{"query": Tile, "runs": [(name, [Tile, …]), …]}`."""
     first = seen[0].tests
     if first is None:

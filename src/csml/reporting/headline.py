@@ -6,10 +6,10 @@ from typing import Any
 
 from csml.evaluation.baselines import TITLES
 from csml.reporting.baselines import baselines_of
-from csml.reporting.kinds import by_kind
 from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import scores_of, summary
-from csml.runs.facts import read_facts
+from csml.reporting.seed_groups import scores_by_group
+from csml.runs.metadata import read_metadata
 
 _BY = {"-NN": "by their neighbours", "linear": "with a linear classifier on its features", "few": "after fine-tuning"}
 _AS = {"largest class": "always guessing the largest class"}
@@ -26,7 +26,7 @@ def headline(runs: list[FinishedRun], labeled: bool = True) -> str:
     task = next((task for task in ("20-NN", *tasks) if any(task in scores_of(run) for run in runs)), None)
     if task is None:
         return _unmeasured(runs, labeled)
-    kinds = [(name, values) for name, values in by_kind(runs, task) if values]
+    kinds = [(name, values) for name, values in scores_by_group(runs, task) if values]
     kinds.sort(key=lambda kind: -statistics.mean(kind[1]))
     (best, values), *others = kinds
     if " AP" in task:
@@ -43,7 +43,7 @@ def headline(runs: list[FinishedRun], labeled: bool = True) -> str:
 
 def _unmeasured(runs: list[FinishedRun], labeled: bool) -> str:
     names = _list([run.name for run in runs[:3]]) + (" and others" if len(runs) > 3 else "")
-    images = max((read_facts(run.root).get("images", 0) for run in runs), default=0)
+    images = max((read_metadata(run.root).get("images", 0) for run in runs), default=0)
     first = f"{names} learnt from {images:,} pictures" if images else names
     if labeled:
         return f"{first}: not measured yet. The map below shows what was learnt."

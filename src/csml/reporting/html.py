@@ -7,10 +7,10 @@ from typing import Any
 from csml.extras import extra
 from csml.reporting.charts import COLORS
 from csml.reporting.content import Content, RunMap
+from csml.reporting.glossary import TERMS, meaning_of, occurs
 from csml.reporting.headline import headline, without_folders
-from csml.reporting.kinds import mean_rows
+from csml.reporting.seed_groups import mean_rows
 from csml.reporting.svg import as_svg, dots
-from csml.reporting.terms import TERMS, explained, occurs
 
 with extra("report", "a report"):
     import jinja2
@@ -49,7 +49,7 @@ def render(content: Content) -> str:
         dots=lambda one: Markup(dots(one.points, _groups_of(content, one))),
         headline=headline(content.runs, content.labeled),
         means=mean_rows(content.runs, content.tasks),
-        explained=explained,
+        meaning_of=meaning_of,
         occurs=occurs,
         terms=TERMS,
         shown=without_folders,

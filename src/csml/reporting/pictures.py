@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from csml.data.depth import false_colour
+from csml.data.bit_depth import false_colour
 from csml.data.images import Images
 from csml.pixels import center_boxes
 from csml.progress import watched

@@ -10,7 +10,7 @@ import numpy as np
 from csml.config import RANDOM
 from csml.errors import CsmlError
 from csml.runs.directory import RunDirectory
-from csml.runs.facts import read_facts, read_results, verb_of
+from csml.runs.metadata import read_metadata, read_results, verb_of
 from csml.runs.metrics import read_metrics
 from csml.runs.settings import read_settings
 
@@ -59,7 +59,7 @@ class FinishedRun:
 
     def fingerprint(self) -> str | None:
         """The fingerprint of its training images."""
-        return read_facts(self.root).get("fingerprint")
+        return read_metadata(self.root).get("fingerprint")
 
 
 def read_runs(paths: list[str]) -> list[FinishedRun]:

@@ -6,7 +6,7 @@ from PIL import Image
 from torch import Tensor
 
 from csml.config import PretrainConfig
-from csml.data.depth import false_colour
+from csml.data.bit_depth import false_colour
 from csml.data.images import Images
 from csml.data.loading import view_batches
 from csml.data.sampling import generator_for, plan_batch

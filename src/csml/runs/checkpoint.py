@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from csml.errors import CsmlError, disk_problem, reason, told
+from csml.errors import CsmlError, disk_problem, machine_problem, reason
 from csml.files import atomic_write, checksum
 from csml.runs.directory import checkpoint_file, checkpoint_files
 
@@ -25,7 +25,9 @@ def save_checkpoint(folder: Path, state: dict[str, Any], epoch: int, step: int, 
         with atomic_write(_checksum_file(path)) as temporary:
             temporary.write_text(digest)
     except (OSError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and told(error) is not None:  # a data worker that died this moment
+        if (
+            isinstance(error, RuntimeError) and machine_problem(error) is not None
+        ):  # a data worker that died this moment
             raise
         why = disk_problem(error) if isinstance(error, OSError) else reason(error)
         kept = "; the ones before it are kept" if checkpoint_files(folder) else "; there is none before it"

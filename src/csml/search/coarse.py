@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from csml.search.codes import Codes
+from csml.search.code_dtype import Codes
 
 _SAMPLE = 16_384
 """Rows that are used to find the principal directions, and rows that are encoded at a time."""

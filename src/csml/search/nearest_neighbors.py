@@ -8,8 +8,8 @@ from torch import Tensor
 
 from csml.progress import watched
 from csml.search.coarse import Coarse, principal_directions
-from csml.search.codes import codes_for
-from csml.search.scan import best_columns, blocks
+from csml.search.code_dtype import codes_for
+from csml.search.tiled_top_k import best_columns, blocks
 
 log = logging.getLogger("csml")
 

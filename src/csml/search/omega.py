@@ -10,7 +10,7 @@ from torch import Tensor
 from csml.distributed.world import ALONE, World
 from csml.errors import CsmlError
 from csml.files import atomic_write
-from csml.search.across import search_across
+from csml.search.distributed import distributed_search
 
 _ROWS_AT_ONCE = 65_536
 
@@ -33,7 +33,7 @@ def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: flo
     Args:
         features: `(n, C)`, those of this process's share of the N images, on any device.
         good: `(n,)` bool on the CPU: the image could be read.
-        k, recall: as in `csml.search.across.search_across`.
+        k, recall: as in `csml.search.distributed.distributed_search`.
         epoch: number of completed epochs.
         world: all its processes call this function and get the same result.
     """
@@ -46,7 +46,7 @@ def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: flo
         raise CsmlError(f"neighbors.k: must be less than the {len(ids)} images that can be read, not {k}")
     readable = features if len(rows) == len(good) else features[rows.to(features.device)]  # copies only if needed
     own = torch.arange(before, before + len(rows), device=features.device)
-    found, similarity = search_across(readable, readable, k, world, recall, own)  # (g, k), (g, k)
+    found, similarity = distributed_search(readable, readable, k, world, recall, own)  # (g, k), (g, k)
     indices = torch.arange(start, start + len(good), device=features.device)[:, None].repeat(1, k)
     similarities = torch.ones(len(good), k, device=features.device)
     indices[rows], similarities[rows] = ids.to(found.device)[found], similarity

@@ -7,14 +7,14 @@ from PIL import Image, ImageDraw, ImageFont
 
 from csml.data.scenes import Scenes
 from csml.data.scenes.annotations import decode_masks
-from csml.evaluation.detections import Found
+from csml.evaluation.detections import SceneDetections
 from csml.sheets.objects import draw_objects
 
 _TILE, _GAP, _CAPTION = 256, 8, 18
 
 
 def detection_sheet(
-    scenes: Scenes, found: list[tuple[int, Found]], min_score: float, pairs_per_row: int = 2, why: str = ""
+    scenes: Scenes, found: list[tuple[int, SceneDetections]], min_score: float, pairs_per_row: int = 2, why: str = ""
 ) -> Image.Image:
     """Pairs of pictures: annotated objects, and detections; a caption above each column.
 
@@ -67,12 +67,12 @@ def _truth(scenes: Scenes, id: int) -> Image.Image:
     return draw_objects(picture, objects.boxes, objects.labels, names, masks, len(scenes.classes), _TILE)
 
 
-def _found(scenes: Scenes, id: int, found: Found, min_score: float) -> Image.Image:
+def _found(scenes: Scenes, id: int, found: SceneDetections, min_score: float) -> Image.Image:
     return draw_found(scenes.images.read(id), found, scenes.classes, min_score, _TILE)
 
 
 def draw_found(
-    picture: Image.Image, found: Found, classes: Sequence[str], min_score: float, tile: int | None = None
+    picture: Image.Image, found: SceneDetections, classes: Sequence[str], min_score: float, tile: int | None = None
 ) -> Image.Image:
     """The picture with the detections of at least `min_score` on it."""
     shown = np.flatnonzero(found.scores >= min_score)

@@ -17,7 +17,7 @@ from csml.distributed.world import world_of
 from csml.evaluation.features import Features, extract_features
 from csml.methods import StepResult
 from csml.methods.framework import Framework
-from csml.methods.memory import KeyMemory
+from csml.methods.key_memory import KeyMemory
 from csml.models.backbones import Backbone
 from csml.runs.directory import RunDirectory
 from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover

@@ -28,8 +28,8 @@ from csml.runs.directory import RunDirectory
 from csml.runs.metrics import embedding_statistics
 from csml.training.build import build_method, build_optimizer, peak_learning_rate
 from csml.training.crops import SMALLEST_BATCH, crop_batches, crop_timetable
-from csml.training.keeping import Keeper, Signals
 from csml.training.neighbor_search import NeighborSearch
+from csml.training.start_comparison import Signals, StartComparison
 from csml.training.task import LOWER_LEARNING_RATE, epoch_and_step
 from csml.views.recipe import crop_specs, make_views
 from csml.weights import load_backbone, save_backbone
@@ -66,7 +66,9 @@ class Pretraining:
         self.failures = self._failures(data.train)
         self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
         start = load_backbone(run.start) if config.model.weights else None
-        self.keeper = None if start is None else Keeper(data.labeled or data.train, config.images, fabric, start)
+        self.start_comparison = (
+            None if start is None else StartComparison(data.labeled or data.train, config.images, fabric, start)
+        )
         self.signals: Signals | None = None
         """of the backbone after the last epoch, compared with its start"""
         self.epochs_worse = 0
@@ -162,17 +164,17 @@ class Pretraining:
             for name, value in embedding_statistics(keys).items():
                 record[f"{name}/stage{stage}"] = value
             record[f"alignment/stage{stage}"] = 2 - 2 * record[f"positive/stage{stage}"]  # mean ‖q_a − k_a‖²
-        if self.keeper is not None:
-            record |= self._compare_with_start(self.keeper)
+        if self.start_comparison is not None:
+            record |= self._compare_with_start(self.start_comparison)
         every = self.config.monitor.knn_every
         if every and (epoch % every == 0 or epoch == self.config.epochs):
             record |= self.online_knn(epoch)
         return _summary(record, self.config.epochs)
 
-    def _compare_with_start(self, keeper: Keeper) -> dict[str, Any]:
+    def _compare_with_start(self, start_comparison: StartComparison) -> dict[str, Any]:
         """Signals of the backbone; the run stops when it stays worse than its start."""
-        self.signals = signals = keeper.signals(self.network.query_encoder.backbone)
-        self.epochs_worse = self.epochs_worse + 1 if keeper.is_worse(signals) else 0
+        self.signals = signals = start_comparison.signals(self.network.query_encoder.backbone)
+        self.epochs_worse = self.epochs_worse + 1 if start_comparison.is_worse(signals) else 0
         if self.stopped:
             log.warning("the features stay worse than those of the starting weights; the run stops here")
         known = {"start/rank_me": signals.rank, "start/agreement": signals.agreement}
@@ -180,10 +182,10 @@ class Pretraining:
 
     def keep_best(self) -> None:
         """Write the best point between the start and the end of the run as the backbone, and what was compared."""
-        if self.keeper is None:
+        if self.start_comparison is None:
             return
         backbone = copy.deepcopy(self.network.query_encoder.backbone)
-        share, compared = self.keeper.choose(backbone, self.signals)
+        share, compared = self.start_comparison.choose(backbone, self.signals)
         if self.world.is_rank_zero:
             save_backbone(self.run.backbone, backbone, self.config.model, self.config.images)
             write_json(self.run.kept, compared)

@@ -29,8 +29,8 @@ from csml.models.classifier import Classifier
 from csml.models.detectors import Detector, build_detector
 from csml.models.first_convolution import with_channels
 from csml.run_files import BACKBONE, CLASSIFIER, DETECTOR
-from csml.weights.facts import wrong_fact
 from csml.weights.layouts import backbone_tensors, recognise, tensors_named
+from csml.weights.metadata import metadata_problem
 from csml.weights.named import PACKAGES, load_named, network_by_name, package_file
 from csml.weights.reading import read_tensors, require_content, why_unreadable
 
@@ -203,7 +203,7 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
             facts = json.loads((opened.metadata() or {}).get("csml", "{}"))
     except Exception as error:
         raise CsmlError(f"{file} cannot be read as weights ({why_unreadable(error)})") from error
-    if problem := wrong_fact(facts):
+    if problem := metadata_problem(facts):
         raise CsmlError(f"{file}: its metadata is not of csml, or damaged: {problem}")
     return cast(dict[str, Any], facts)
 

@@ -1,7 +1,7 @@
-"""Settings of the frameworks, one file each; a framework is known by the name of its file.
+"""Settings of the frameworks, one file each; the name of its file is the name of the framework.
 
 To add a framework: a module here with one subclass of FrameworkConfig, a module of the same name in `csml.methods`, and
-presets/NAME.yaml. Its section in the settings of pre-training, its options and its presets follow from that.
+presets/NAME.yaml. Its section in the settings of pre-training, its options and its presets follow automatically.
 """
 
 import importlib

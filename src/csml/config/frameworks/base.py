@@ -1,4 +1,4 @@
-"""What the settings of every framework have in common."""
+"""Base class of the settings of all frameworks."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrameworkConfig(Settings):
-    """Settings of a framework, and those facts about it that need no torch."""
+    """Settings of a framework, and properties of it that need no torch."""
 
     name: ClassVar[str]
     """the name of the file: value of --framework, section of the settings, module in `csml.methods`"""
@@ -24,7 +24,7 @@ class FrameworkConfig(Settings):
     cross: ClassVar[str]
     """name of runs and presets with CsMl's cross-sample views"""
     missing_elsewhere: ClassVar[str] = "no such setting"
-    """what the other frameworks do not have, and this section is about"""
+    """what this section configures and other frameworks lack, for messages"""
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -32,20 +32,20 @@ class FrameworkConfig(Settings):
 
     @classmethod
     def twins(cls) -> dict[str, tuple[str, ...]]:
-        """Suffixes of presets, each with the files that are laid over the base preset in turn."""
+        """Suffixes of presets, each with the files that override the base preset, in order."""
         return {cls.single: (cls.name, "single"), cls.cross: (cls.name,)}
 
     def run_name(self, cross_sample: bool) -> str:
-        """Name of a run, beside the name of its data."""
+        """Name of a run, without the name of its data."""
         return self.cross if cross_sample else self.single
 
     @property
     def remembers(self) -> bool:
-        """Whether it holds a key of every image, so that neighbours can be positives without a view of theirs."""
+        """Whether it stores a key of every image, so that neighbours can be positives without encoding a view."""
         return False
 
     def check_run(self, config: "PretrainConfig") -> None:
-        """Raise CsmlError where the settings of pre-training do not go with this framework, which is the chosen one."""
+        """Raise CsmlError if the settings of pre-training do not fit this framework, the chosen one."""
         require(
             not config.views.cross_sample or config.views.neighbor_views or self.remembers,
             "views.neighbor_views",
@@ -60,7 +60,7 @@ class FrameworkConfig(Settings):
 
     @classmethod
     def twin(cls) -> str | None:
-        """Suffix of the presets of this framework; None if presets need none to use it."""
+        """Suffix of the presets of this framework; None if its presets have no suffix."""
         return cls.single if cls.cross in cls.twins() else None
 
 

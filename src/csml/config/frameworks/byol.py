@@ -10,7 +10,7 @@ from csml.config.frameworks.base import FrameworkConfig
 @dataclass(frozen=True)
 class ByolConfig(FrameworkConfig):
     """BYOL: a predictor per level predicts the key; no queue and no negatives. The presets NAME-byol and NAME-csml-byol
-    set what goes with it: symmetric views, LARS, wide heads, different augmentation of keys."""
+    set its other settings: symmetric views, LARS, wide heads, different augmentation of keys."""
 
     title: ClassVar[str] = "BYOL"
     single: ClassVar[str] = "byol"

@@ -26,7 +26,7 @@ class ContrastConfig(FrameworkConfig):
     about 100 000 images; an image takes 4·D bytes."""
     neighbor_share: float = share(0.7)
     """With memory: share of the loss that pulls an anchor to the keys of its neighbours; the rest pulls it to its own
-    key. It can be high where most neighbours are right."""
+    key. It can be high if most neighbours are correct."""
     temperature: float = bounded(0.2, above=0, limit=1e3)
     """Temperature τ of the softmax. Too low: the loss is near 0 and features only tell instances apart. Too high: the
     loss stays near chance."""
@@ -45,9 +45,9 @@ class ContrastConfig(FrameworkConfig):
     enqueue: Literal["anchor", "all"] = "anchor"
     """Keys that enter the queue: those of the anchors only, or those of the neighbours as well."""
     mask_known: bool = False
-    """Ignore negatives that are known to show the anchor itself or an image of its neighbour set Ω."""
+    """Ignore negatives that are known to come from the anchor itself or from its neighbour set Ω."""
     bn_splits: int = bounded(8, low=1, limit=65_536)
-    """Number of sub-batches with BatchNorm statistics of their own, as if on that many devices. With 1 the network
+    """Number of sub-batches with separate BatchNorm statistics, as if on that many devices. With 1 the network
     cheats: the contrastive accuracy rises but the kNN accuracy does not."""
     reduction: Literal["mean", "sum"] = "mean"
     """Reduction over the query groups q_a, q_p and q̂: mean (authors' code; fits the paper's learning rate) or sum (the

@@ -10,7 +10,7 @@ from csml.config.frameworks.base import FrameworkConfig
 @dataclass(frozen=True)
 class SimSiamConfig(FrameworkConfig):
     """SimSiam: a predictor per level predicts the key, which the same encoder computes without gradient; no momentum
-    encoder, no queue and no negatives. The presets NAME-simsiam and NAME-csml-simsiam set what goes with it: symmetric
+    encoder, no queue and no negatives. The presets NAME-simsiam and NAME-csml-simsiam set its other settings: symmetric
     views and wide heads."""
 
     title: ClassVar[str] = "SimSiam"

@@ -1,9 +1,9 @@
-"""Presets: small YAML files laid over the defaults.
+"""Presets: small YAML files that override the defaults.
 
-A base preset such as `demo` is CsMl on momentum contrast. Its twins, such as `demo-moco-v2` or `demo-csml-byol`, lay
-the file of a framework over it, and single.yaml to leave out what CsMl adds. Settings under `twins` in a base override
-those files. `sections_of` names the base whose sections for other commands a base shares. The first
-line of a file is a comment that says what the preset is for; `csml presets` shows it.
+A base preset such as `demo` is CsMl on momentum contrast. Its variants (twins), such as `demo-moco-v2` or
+`demo-csml-byol`, add the file of a framework, and single.yaml to leave out what CsMl adds. Settings under `twins` in a
+base override those files. `sections_of` names the base whose sections for other commands a base shares. The first line
+of a file is a comment on the purpose of the preset; `csml presets` shows it.
 """
 
 from importlib.resources import files
@@ -27,11 +27,11 @@ BASES = (
     "imagenet-800ep",
 )
 AUTO = "auto"
-"""The preset that is chosen from the images and the machine."""
+"""Stands for the preset that is chosen from the images and the machine."""
 TWINS: dict[str, tuple[str, ...]] = {
     twin: names for framework in FRAMEWORKS.values() for twin, names in framework.twins().items()
 }
-"""Suffixes of presets, each with the files that are laid over the base in turn."""
+"""Suffixes of presets, each with the files that override the base, in order."""
 PRESETS: tuple[str, ...] = (*BASES, *(f"{base}-{twin}" for base in BASES for twin in TWINS))
 SECTIONS = ("linear", "supervised", "finetune", "mine")
 """Sections of a preset that belong to other commands than pretrain."""
@@ -65,7 +65,7 @@ def _of_framework(settings: dict[str, Any], chosen: str) -> dict[str, Any]:
 
 
 def settings_from_weights(framework: str) -> dict[str, Any]:
-    """The settings that suit a start from weights, by dotted key; laid over every preset of pre-training."""
+    """The settings for a start from weights, by dotted key; they override every preset of pre-training."""
     settings = _read("weights")
     own = settings.pop("twins", {}).get(framework, {})
     return flatten(_of_framework(lay_over(settings, own), framework))

@@ -12,7 +12,7 @@ from csml.data.images import Images
 from csml.files import cache_key
 
 _FEW = 0.02
-"""Share of the objects that may lack a mask when masks are learnt; these objects are left out."""
+"""Share of the objects that may lack a mask when masks are trained; these objects are left out."""
 
 Rle = dict[str, Any]
 """A mask in pycocotools' form: `size` (height, width) and compressed `counts`."""
@@ -90,7 +90,7 @@ class Annotations:
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def have_masks(self) -> bool:
-        """Whether nearly all objects have masks; the others are left out, and are thus learnt as background."""
+        """Whether nearly all objects have masks; the others are left out and thus treated as background."""
         return len(self.without_mask()) <= _FEW * int((~self.crowd).sum()) and len(self.counts) > 0
 
     def subset(self, ids: np.ndarray) -> "Annotations":

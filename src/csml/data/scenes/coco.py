@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from csml.data.scenes.folder import Folder, role_of
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError
 from csml.files import read_file
 
 LARGEST = 4 * 2**30
-"""Bytes of a file of annotations; COCO's own have half a gigabyte."""
+"""Largest size of an annotation file in bytes; COCO's own have half a gigabyte."""
 _LONGEST_SIDE = 10**6
-"""Pixels; a stated size beyond it is passed over."""
+"""In pixels; a larger stated size is ignored."""
 _KEYS = (b'"images"', b'"annotations"', b'"categories"')
 _ENDS = 65_536
-"""Bytes at both ends of a JSON file in which its keys are searched."""
+"""Bytes at both ends of a JSON file that are searched for its keys."""
 _OWN = "instances"
 """COCO's files with this in their name have boxes; those beside them have captions and key points."""
 
@@ -28,7 +28,7 @@ def is_coco(folder: Folder) -> bool:
 
 
 def coco_parts(folder: Folder) -> list[Part]:
-    """Every COCO file, named by its path; its role is that of its name, such as instances_train2017.json, or of its
+    """Every COCO file, named by its path; its role comes from its name, such as instances_train2017.json, or from its
     folder, such as valid/_annotations.coco.json."""
     files = _files(folder) or folder.with_suffix(".json")
     roles = {file: role_of(file.stem) or folder.role(file) for file in files}
@@ -49,7 +49,7 @@ def _files(folder: Folder) -> list[Path]:
 
 
 def _looks_like_coco(file: Path) -> bool:
-    """Whether two of COCO's three keys are near the ends of a file; it may be too large to be read twice."""
+    """Whether two of COCO's three keys are near the ends of a file, which may be too large to read twice."""
     try:
         with file.open("rb") as opened:
             text = opened.read(_ENDS)
@@ -60,10 +60,12 @@ def _looks_like_coco(file: Path) -> bool:
     return sum(key in text for key in _KEYS) >= 2
 
 
-def _read_part(folder: Folder, file: Path, repairs: Repairs) -> Found:
+def _read_part(folder: Folder, file: Path, repairs: Repairs) -> RawAnnotations:
     content = read_coco(file)
     categories = _categories(file, content)
-    return Found(_scenes(folder, file, content, categories, repairs), {n: id for id, n in categories.items()}, file)
+    return RawAnnotations(
+        _scenes(folder, file, content, categories, repairs), {n: id for id, n in categories.items()}, file
+    )
 
 
 def read_coco(file: Path) -> dict[str, Any]:
@@ -89,13 +91,13 @@ def _categories(file: Path, content: dict[str, Any]) -> dict[int, str]:
         raise CsmlError(f"data: {file} has no categories")
     used = {key_of(row.get("category_id")) for row in content["annotations"]}
     parents = {str(row.get("supercategory")) for row in content["categories"]}
-    # Roboflow lists the group of all classes as one more class, which has no objects.
+    # Roboflow lists the group of all classes as an additional class without objects.
     groups = {id for id, name in named.items() if id not in used and name in parents and len(named) > 1}
     return {id: name for id, name in sorted(named.items()) if id not in groups}
 
 
 def key_of(id: Any) -> Any:
-    """An id that can be looked up; None for anything else than a number or a text."""
+    """An id as a dictionary key; None for anything other than a number or a text."""
     return id if isinstance(id, int | float | str) else None
 
 
@@ -110,7 +112,7 @@ def numbers_in(values: Any, count: int) -> list[float] | None:
 
 def _scenes(
     folder: Folder, file: Path, content: dict[str, Any], categories: dict[int, str], repairs: Repairs
-) -> list[FoundScene]:
+) -> list[RawScene]:
     images: dict[Any, tuple[str, tuple[int, int] | None]] = {}
     for row in content["images"]:
         if not isinstance(row.get("file_name"), str) or not isinstance(row.get("id"), (int, str)):
@@ -120,7 +122,7 @@ def _scenes(
         sized = all(isinstance(row.get(side), int) and 0 < row[side] <= _LONGEST_SIDE for side in ("height", "width"))
         name = row["file_name"].replace("\\", "/")
         images[row["id"]] = (name, (row["height"], row["width"]) if sized else None)
-    objects: dict[Any, list[FoundObject]] = defaultdict(list)
+    objects: dict[Any, list[RawObject]] = defaultdict(list)
     for row in content["annotations"]:
         image, category = key_of(row.get("image_id")), key_of(row.get("category_id"))
         if image not in images:
@@ -130,15 +132,15 @@ def _scenes(
         else:
             box = _corners(row.get("bbox"))
             crowd = bool(row.get("iscrowd", 0))
-            objects[image].append(FoundObject(categories[category], box, crowd, False, row.get("segmentation")))
+            objects[image].append(RawObject(categories[category], box, crowd, False, row.get("segmentation")))
     place = _image_folder(folder.root, file, [name for name, _ in images.values()])
-    return [FoundScene(_image(folder, file, place, name), id, size, objects[id]) for id, (name, size) in images.items()]
+    return [RawScene(_image(folder, file, place, name), id, size, objects[id]) for id, (name, size) in images.items()]
 
 
 def _image(folder: Folder, file: Path, place: Path | None, name: str) -> Path:
     """The image in `place`; without a place, the nearest one with the same file name below the data folder.
 
-    Label Studio writes paths of its own server, which must not be followed.
+    Label Studio writes paths on its own server, which must not be followed.
     """
     outside = Path(name).is_absolute() or ".." in Path(name).parts
     if place is not None and not outside:

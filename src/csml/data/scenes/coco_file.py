@@ -20,7 +20,7 @@ def as_coco(scenes: Scenes, names: list[str] | None = None) -> dict[str, Any]:
 
     Args:
         scenes: images and objects.
-        names: `file_name` of each image, if it is to be written.
+        names: `file_name` of each image; None to leave it out.
     """
     annotations: list[dict[str, Any]] = []
     for id in range(len(scenes)):
@@ -67,7 +67,7 @@ def write_coco(parts: dict[str, Scenes], folder: Path) -> None:
             names.append(name)
             _place(source, folder / part / name)
         content = as_coco(scenes, names)
-        for number, row in enumerate(content["images"], start=1):  # other readers want numbers
+        for number, row in enumerate(content["images"], start=1):  # other readers expect numbers
             row["id"] = number
         numbers = {id: number for number, id in enumerate(scenes.image_ids, start=1)}
         for row in content["annotations"]:

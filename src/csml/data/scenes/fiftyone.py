@@ -18,7 +18,7 @@ from csml.data.decode import DecodeError, Picture
 from csml.data.scenes.annotations import encode_masks
 from csml.data.scenes.coco import LARGEST
 from csml.data.scenes.folder import Folder, role_of
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError
 from csml.files import read_file
 from csml.progress import watched
@@ -59,7 +59,7 @@ def _is_export(file: Path) -> bool:
 
 
 def _samples(file: Path) -> list[dict[str, Any]]:
-    """Samples as FiftyOneDataset writes them; labels.json is brought into the same form."""
+    """Samples as FiftyOneDataset writes them; labels.json is converted to the same form."""
     try:
         content = json.loads(read_file(file, LARGEST))
         if file.name == _SAMPLES:
@@ -78,7 +78,7 @@ def _named(one: dict[str, Any], classes: list[str] | None) -> dict[str, Any]:
     return {**one, "label": classes[label]} if classes and isinstance(label, int) else one
 
 
-def _read(folder: Folder, file: Path, samples: list[dict[str, Any]], repairs: Repairs) -> Found:
+def _read(folder: Folder, file: Path, samples: list[dict[str, Any]], repairs: Repairs) -> RawAnnotations:
     scenes = []
     for sample in watched(samples, "reading annotations", total=len(samples)):
         stated = Path(str(sample.get("filepath", "")).replace("\\", "/"))
@@ -88,24 +88,24 @@ def _read(folder: Folder, file: Path, samples: list[dict[str, Any]], repairs: Re
         try:
             picture = Picture(image)
         except DecodeError:
-            scenes.append(FoundScene(image, stated.stem, None, []))
+            scenes.append(RawScene(image, stated.stem, None, []))
             continue
         size = (picture.height, picture.width)
         picture.close()
         found = [_object(one, size, image.name, repairs) for one in _detections(sample)]
-        scenes.append(FoundScene(image, stated.stem, size, [one for one in found if one is not None]))
-    return Found(scenes, {})
+        scenes.append(RawScene(image, stated.stem, size, [one for one in found if one is not None]))
+    return RawAnnotations(scenes, {})
 
 
 def _detections(sample: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects in the first field that holds any; ground_truth comes first."""
+    """The objects of the first field that has any; ground_truth comes first."""
     fields = sorted(sample, key=lambda key: key != "ground_truth")
     lists = (sample[key].get("detections") for key in fields if isinstance(sample[key], dict))
     return next((found for found in lists if isinstance(found, list)), [])
 
 
-def _object(one: dict[str, Any], size: tuple[int, int], name: str, repairs: Repairs) -> FoundObject | None:
-    """An object whose box is x, y, width and height in shares of the image, and whose mask, if any, fills the box."""
+def _object(one: dict[str, Any], size: tuple[int, int], name: str, repairs: Repairs) -> RawObject | None:
+    """An object whose box is x, y, width and height relative to the image, and whose mask, if any, fills the box."""
     height, width = size
     try:
         x, y, w, h = (float(value) for value in one["bounding_box"])
@@ -120,7 +120,7 @@ def _object(one: dict[str, Any], size: tuple[int, int], name: str, repairs: Repa
         except (ValueError, TypeError, KeyError, zlib.error, EOFError) as error:
             repairs.add("mask cannot be used, left out", name, str(error))
     crowd = bool(one.get("iscrowd", False))
-    return FoundObject(str(one.get("label") or _UNNAMED), box, crowd, segmentation=mask)
+    return RawObject(str(one.get("label") or _UNNAMED), box, crowd, segmentation=mask)
 
 
 def _decoded(stated: Any) -> np.ndarray:
@@ -133,7 +133,7 @@ def _decoded(stated: Any) -> np.ndarray:
 
 
 def _placed(mask: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> dict[str, Any]:
-    """The mask of the whole image: that of the box, resized to the box."""
+    """The mask of the whole image: the mask of the box, resized and placed in it."""
     left, top = round(box[0]), round(box[1])
     right, bottom = max(left + 1, round(box[2])), max(top + 1, round(box[3]))
     rows = (np.arange(bottom - top) * mask.shape[0] // (bottom - top)).astype(np.int64)

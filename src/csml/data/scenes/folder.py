@@ -28,14 +28,14 @@ class Folder:
         self.images: list[Path] = []
         """images, without masks"""
         self.masks: list[Path] = []
-        """images in folders whose names say that they hold masks"""
+        """images in folders that are named after masks"""
         self._others: dict[str, list[Path]] = defaultdict(list)
         self._by_name: dict[str, list[Path]] = defaultdict(list)
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
         self._by_folder: dict[Path, list[Path]] = defaultdict(list)
         suffixes = image_suffixes()
         on_the_way = {str(root): frozenset({os.path.realpath(root)})}
-        """of a folder, where it and those above it really are: a link back to one of them is not followed"""
+        """folder → real paths of it and its parents: a link back to one of them is not followed"""
         for folder, folders, names in os.walk(root, followlinks=True):
             here, above, kept = Path(folder), on_the_way.pop(folder), []
             for name in sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED):
@@ -50,7 +50,7 @@ class Folder:
                 if name.startswith("."):
                     continue
                 if suffix not in suffixes:
-                    if not (here / name).is_file():  # a pipe would be waited for, and a device never ends
+                    if not (here / name).is_file():  # reading a pipe blocks, and a device never ends
                         continue
                     self._others[suffix].append(here / name)
                 elif of_masks:
@@ -62,11 +62,11 @@ class Folder:
                     self._by_folder[here].append(here / name)
 
     def with_suffix(self, *suffixes: str) -> list[Path]:
-        """Files that are no images, in the order of their paths."""
+        """Files that are not images, in the order of their paths."""
         return sorted(path for suffix in suffixes for path in self._others.get(suffix, []))
 
     def image(self, near: Path, stem: str = "", name: str = "") -> Path | None:
-        """The image with this stem, else with this file name, that lies nearest to the file `near`."""
+        """The image with this stem, else with this file name, that is nearest to the file `near`."""
         found = self._by_stem.get(stem.lower()) or self._by_name.get(name.lower()) or []
         return min(found, key=lambda path: (_distance(path, near), str(path)), default=None)
 
@@ -79,13 +79,13 @@ class Folder:
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
 
     def role(self, path: Path) -> str | None:
-        """train, val or test, where the last folder that says so on the way from the root to `path` says so."""
+        """train, val or test, by the innermost folder of `path` that is named so; None if there is none."""
         folders = Path(self.relative(path)).parent.parts
         return next((role for name in reversed(folders) if (role := role_of(name))), None)
 
 
 def role_of(name: str) -> str | None:
-    """Whether a name stands for train, val or test: `train2017` and `stage1_train` do, `trained` does not."""
+    """train, val or test if a name stands for it: `train2017` and `stage1_train` do, `trained` does not."""
     words = set(re.findall(r"[a-z]+", name.lower()))
     return next((role for role, names in _ROLES.items() if words & set(names)), None)
 

@@ -10,22 +10,22 @@ from pycocotools import mask as rle
 
 from csml.data.decode import as_decode_error
 from csml.data.scenes.annotations import Rle, encode_masks
-from csml.data.scenes.found import FoundObject, Repairs
+from csml.data.scenes.raw_annotations import RawObject, Repairs
 
 _VOID = 255
 """Border pixels in Pascal's masks."""
 _OPAQUE = {"LA": "L", "RGBA": "RGB"}
-"""Modes whose last channel is not a part of the value, and the modes without it."""
+"""Modes with an alpha channel, which is not part of the value, and the modes without it."""
 _LEAST_OVERLAP = 0.5
-"""Smallest IoU of a box and the box around a mask that are taken for the same object."""
+"""Smallest IoU at which a box and the box around a mask count as the same object."""
 
 
 def read_values(path: Path, colours: bool = False) -> np.ndarray:
-    """int64 `(H, W)`: indices of a palette or grey values; of a colour image 65 536 R + 256 G + B.
+    """int64 `(H, W)`: palette indices or grey values; for a colour image 65 536 R + 256 G + B.
 
     Args:
         path: the file.
-        colours: give the colours of a palette instead of its indices.
+        colours: return the colours of a palette instead of its indices.
 
     Raises:
         DecodeError: the file cannot be read.
@@ -37,7 +37,7 @@ def read_values(path: Path, colours: bool = False) -> np.ndarray:
 
 
 def read_instances(path: Path) -> dict[int, Rle]:
-    """The mask of each value but 0, the background, and Pascal's border; by value."""
+    """The mask of each value except 0 (the background) and Pascal's border; by value."""
     values = read_values(path)
     border = values.max(initial=0) == _VOID and len(np.unique(values)) > 2
     found = [value for value in np.unique(values).tolist() if value != 0 and not (border and value == _VOID)]
@@ -54,8 +54,8 @@ def read_single(path: Path) -> Rle | None:
     return encode_masks(covered[None])[0] if covered.any() else None
 
 
-def with_masks(objects: Sequence[FoundObject], masks: dict[int, Rle], name: str, repairs: Repairs) -> list[FoundObject]:
-    """Objects with their masks: object number n, from 1, has the value n. A mask elsewhere than the box is left out."""
+def with_masks(objects: Sequence[RawObject], masks: dict[int, Rle], name: str, repairs: Repairs) -> list[RawObject]:
+    """Objects with their masks: object number n, from 1, has the value n. A mask away from its box is left out."""
     matched = []
     for number, one in enumerate(objects, start=1):
         mask = masks.get(number)

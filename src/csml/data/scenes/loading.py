@@ -22,7 +22,7 @@ Between processes, masks are sent as `packed`, with eight pixels per byte."""
 
 
 class ScenePlan(NamedTuple):
-    """The choices that the main process makes for a batch."""
+    """The random choices for a batch, made in the main process."""
 
     ids: np.ndarray
     """`(B,)`"""
@@ -95,7 +95,7 @@ class _SceneReader(Dataset[SceneBatch]):
             batch.images.append(image)
             batch.targets.append(self._target(id, before, size, flip))
             batch.sizes.append(before)
-        if plan.part is not None and not batch.images:  # other processes rely on this one for the step: a black image
+        if plan.part is not None and not batch.images:  # other processes wait for this one: use a black image
             batch.ids.append(id)
             batch.images.append(torch.zeros(3, *size, dtype=torch.uint8))
             batch.targets.append({key: values[:0] for key, values in self._target(id, before, size, False).items()})
@@ -124,7 +124,7 @@ def _read(images: Images, id: int, size: tuple[int, int], flip: bool) -> Tensor:
     """Read, resize and flip an image: uint8 `(3, h, w)`."""
     if isinstance(images, Subset):
         return _read(images.images, int(images.ids[id]), size, flip)
-    if isinstance(images, FileImages):  # a JPEG need not be decoded at its full size
+    if isinstance(images, FileImages):  # a JPEG need not be decoded at full size
         picture = images.open(id)
         decoded = picture.rgb(min(picture.height, picture.width) // (2 * min(size)))
     else:

@@ -1,4 +1,4 @@
-"""Objects that are given by masks alone: Pascal's SegmentationObject, Penn-Fudan's PedMasks, masks/ of the nuclei."""
+"""Objects given by masks alone: Pascal's SegmentationObject, Penn-Fudan's PedMasks, masks/ of the nuclei."""
 
 import re
 from collections import Counter, defaultdict
@@ -10,22 +10,22 @@ import numpy as np
 from csml.data.decode import DecodeError
 from csml.data.scenes.annotations import Rle, decode_masks
 from csml.data.scenes.folder import Folder
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
 from csml.data.scenes.instance_masks import read_instances, read_single, read_values
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError
 from csml.progress import watched
 
 _OBJECTS, _CLASSES, _PER_IMAGE = "SegmentationObject", "SegmentationClass", "masks"
 _ENDINGS = re.compile(r"[-_.]?(masks?|gt|instances?|labels?|seg)$", re.IGNORECASE)
 _UNNAMED = "object"
-"""The class where only masks are known."""
+"""The class of objects that only have a mask."""
 _STATED = re.compile(r'object (\d+) "([^"]+)"', re.IGNORECASE)
 """The line of a text file in the format "PASCAL Annotation Version 1.00" that names an object."""
 _VOC_CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
-"""What the values 1 to 20 mean in Pascal's SegmentationClass."""
+"""The classes of the values 1 to 20 in Pascal's SegmentationClass."""
 
 
 def is_masks(folder: Folder) -> bool:
@@ -55,46 +55,47 @@ def _image_of(folder: Folder, mask: Path) -> Path | None:
     return folder.image(mask, stem=mask.stem) or folder.image(mask, stem=stem)
 
 
-def _read(folder: Folder, masks_of: dict[Path, list[Path]], repairs: Repairs) -> Found:
+def _read(folder: Folder, masks_of: dict[Path, list[Path]], repairs: Repairs) -> RawAnnotations:
     colours = _label_map(folder)
     texts = {file.stem: file for file in folder.with_suffix(".txt")}
     scenes = []
     for image, masks in watched(masks_of.items(), "reading masks", total=len(masks_of)):
-        objects: list[FoundObject] = []
+        objects: list[RawObject] = []
         for mask in masks:
             try:
                 objects += _objects(mask, len(masks) > 1, colours, texts.get(image.stem))
             except DecodeError as error:
                 repairs.add("mask cannot be read, left out", mask.name, str(error.__cause__ or error))
-        scenes.append(FoundScene(image, folder.relative(image.with_suffix("")), None, objects))
+        scenes.append(RawScene(image, folder.relative(image.with_suffix("")), None, objects))
     names = [scene.path.stem for scene in scenes]
     if len(set(names)) == len(names):
-        scenes = [FoundScene(scene.path, scene.path.stem, scene.size, scene.objects) for scene in scenes]
+        scenes = [RawScene(scene.path, scene.path.stem, scene.size, scene.objects) for scene in scenes]
     if not any(scene.objects for scene in scenes):
         raise CsmlError(f"data: the {len(masks_of)} masks below {folder.root} show no object: all pixels are 0")
-    return Found(scenes, {})
+    return RawAnnotations(scenes, {})
 
 
-def _objects(mask: Path, alone: bool, colours: dict[int, str], text: Path | None) -> list[FoundObject]:
+def _objects(mask: Path, alone: bool, colours: dict[int, str], text: Path | None) -> list[RawObject]:
     """The objects of a mask file.
 
     Args:
         mask: the file.
-        alone: the image has a file for each of its objects.
+        alone: each object of the image has its own file.
         colours: CVAT's label map.
         text: a text file of the same stem as the image, which may name its objects.
     """
     if alone:
         code = read_single(mask)
-        return [] if code is None else [FoundObject(_UNNAMED, None, segmentation=code)]
+        return [] if code is None else [RawObject(_UNNAMED, None, segmentation=code)]
     codes = read_instances(mask)
     classes = mask.parent.parent / _CLASSES / mask.name
     names = _names_from_classes(codes, classes, colours) if classes.exists() else _stated_names(text)
-    return [FoundObject(names.get(value, _UNNAMED), None, segmentation=code) for value, code in codes.items()]
+    return [RawObject(names.get(value, _UNNAMED), None, segmentation=code) for value, code in codes.items()]
 
 
 def _names_from_classes(codes: dict[int, Rle], classes: Path, colours: dict[int, str]) -> dict[int, str]:
-    """The class of each instance: what most of its pixels are in the file of the same name in SegmentationClass."""
+    """The class of each instance: the most frequent one of its pixels in the SegmentationClass file of the same
+    name."""
     values = read_values(classes, colours=bool(colours))
     found = {}
     for value, mask in zip(codes, decode_masks(list(codes.values()), values.shape), strict=True):

@@ -1,4 +1,4 @@
-"""Opens the value of `--data` for detection, in whatever layout it is: training and test scenes."""
+"""Opens `--data` for detection, in any supported layout: training and test scenes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ from csml.data.scenes.annotations import Scenes
 from csml.data.scenes.coco import coco_parts, is_coco
 from csml.data.scenes.fiftyone import fiftyone_parts, is_fiftyone
 from csml.data.scenes.folder import Folder
-from csml.data.scenes.found import Found, FoundScene, Part, Repairs
 from csml.data.scenes.masks import is_masks, mask_parts
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawScene, Repairs
 from csml.data.scenes.repair import assemble
 from csml.data.scenes.splitting import chosen_parts, copies, repeated, stratified
 from csml.data.scenes.synthetic import synthetic_scenes
@@ -28,7 +28,7 @@ _FORMATS: dict[str, tuple[Callable[[Folder], bool], Callable[[Folder], list[Part
     "fiftyone": (is_fiftyone, fiftyone_parts),
     "masks": (is_masks, mask_parts),
 }
-"""Whether a folder has a format, and its parts. Masks come last: where there are also boxes, these are meant."""
+"""Whether a folder has a format, and its parts. Masks come last: if there are boxes too, the boxes are used."""
 DEFAULT_SPLIT = 0.2
 
 
@@ -43,7 +43,7 @@ class SceneSplits:
     notes: tuple[str, ...]
     """how the data was read, for the log"""
     warnings: tuple[str, ...]
-    """what is probably wrong with it"""
+    """probable mistakes in the data"""
     repairs: Repairs
     """problems in the annotations of both splits"""
 
@@ -63,7 +63,7 @@ def open_scenes(
         config: sizes and counts.
         format: one of the formats, or auto to detect it.
         train_names, test_names: parts of the data to use: VOC's lists, COCO's files, or train, val and test.
-        split: share of all annotated images to test on; None: the data's own parts, or a fifth if it has none.
+        split: share of all annotated images to test on; None: the data's own test part, or a fifth if it has none.
     """
     if data == "synthetic":
         train, test = synthetic_scenes(config.synthetic_size, config.synthetic_train, config.synthetic_val)
@@ -113,7 +113,7 @@ def open_annotated(
 
 
 def _opened(data: str, format: str) -> tuple[Path, str, list[Part]]:
-    """The folder, its format, recognised if it is `auto`, and its parts."""
+    """The folder, its format (detected if `auto`), and its parts."""
     root = Path(data).expanduser().absolute()
     if not root.is_dir():
         raise CsmlError(f"data: there is no folder {root}; give one with images and their annotations")
@@ -162,12 +162,12 @@ def _contents(folder: Folder) -> str:
     return "it holds " + ", ".join(counts)
 
 
-def _read(parts: Sequence[Part], repairs: Repairs) -> Found:
-    """What the parts say together, with every image once; image ids then begin with the year or name of the part."""
+def _read(parts: Sequence[Part], repairs: Repairs) -> RawAnnotations:
+    """The annotations of all parts, with every image once; image ids are prefixed with the year or name of the part."""
     found = [part.read(repairs) for part in parts]
     if len(found) == 1:
         return found[0]
-    scenes: dict[Path, FoundScene] = {}
+    scenes: dict[Path, RawScene] = {}
     for part, each in zip(parts, found, strict=True):
         place = Path(part.name).parent.as_posix()
         for scene in each.scenes:
@@ -176,10 +176,10 @@ def _read(parts: Sequence[Part], repairs: Repairs) -> Found:
     ids = {name: id for each in reversed(found) for name, id in each.categories.items()}
     if len(set(ids.values())) < len(ids):  # the parts number their classes differently
         ids = {name: number for number, name in enumerate(sorted(ids), start=1)}
-    return Found(list(scenes.values()), ids)
+    return RawAnnotations(list(scenes.values()), ids)
 
 
-def _numbered(scenes: Sequence[FoundScene], root: Path, repairs: Repairs) -> dict[str, int]:
+def _numbered(scenes: Sequence[RawScene], root: Path, repairs: Repairs) -> dict[str, int]:
     names = sorted({one.name for scene in scenes for one in scene.objects})
     if not names:
         why = f" ({repairs.rows[0][0]}: {repairs.rows[0][1]})" if repairs.rows else ""

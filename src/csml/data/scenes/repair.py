@@ -11,7 +11,7 @@ from pycocotools import mask as rle
 from csml.data.decode import Decodable, DecodeError, Picture
 from csml.data.images import ListedImages
 from csml.data.scenes.annotations import Annotations, Objects, Rle, Scenes
-from csml.data.scenes.found import FoundObject, FoundScene, Repairs
+from csml.data.scenes.raw_annotations import RawObject, RawScene, Repairs
 from csml.errors import CsmlError
 from csml.progress import watched
 
@@ -22,7 +22,7 @@ _SAME_SHAPE = 0.02
 
 
 class AnnotatedFiles(ListedImages):
-    """Image files; those in `as_stored` are read without the EXIF rotation, since their annotations ignore it."""
+    """Image files; those in `as_stored` are read without the EXIF rotation, because their annotations ignore it."""
 
     def __init__(self, paths: Sequence[Path], root: Path, as_stored: frozenset[int]) -> None:
         super().__init__(paths)
@@ -37,7 +37,7 @@ class AnnotatedFiles(ListedImages):
 
 
 def assemble(
-    found: Sequence[FoundScene],
+    found: Sequence[RawScene],
     root: Path,
     categories: Mapping[str, int],
     repairs: Repairs,
@@ -46,7 +46,7 @@ def assemble(
     """Check every scene against the header of its image and collect the usable ones.
 
     Args:
-        found: what the annotations state.
+        found: the raw annotations.
         root: the folder of the data set.
         categories: the classes to learn and their ids; objects of other classes are left out.
         repairs: collects the problems.
@@ -102,8 +102,8 @@ def _common_scale(stated: tuple[int, int], size: tuple[int, int]) -> float | Non
     return (tall + wide) / 2 if abs(tall / wide - 1) < _SAME_SHAPE else None
 
 
-def _scaled(one: FoundObject, scale: float) -> FoundObject:
-    """The object with scaled box and polygons; a run-length code is left as it is."""
+def _scaled(one: RawObject, scale: float) -> RawObject:
+    """The object with scaled box and polygons; a run-length code is unchanged."""
     box = None if one.box is None else tuple(scale * value for value in one.box)
     segmentation = one.segmentation
     if isinstance(segmentation, list):
@@ -114,7 +114,7 @@ def _scaled(one: FoundObject, scale: float) -> FoundObject:
 def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:
     """Image files without annotations as scenes, and the paths of those that cannot be read."""
     try:
-        scenes = assemble([FoundScene(path, str(path), None, []) for path in paths], Path("/"), {}, Repairs())
+        scenes = assemble([RawScene(path, str(path), None, []) for path in paths], Path("/"), {}, Repairs())
     except CsmlError:
         return None, [str(path) for path in paths]
     good = set(scenes.image_ids)
@@ -122,10 +122,10 @@ def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:
 
 
 def usable_objects(
-    found: list[FoundObject], size: tuple[int, int], name: str, labels: Mapping[str, int], repairs: Repairs
+    found: list[RawObject], size: tuple[int, int], name: str, labels: Mapping[str, int], repairs: Repairs
 ) -> Objects:
     """The usable objects of the image `name` of `size` (height, width), with boxes clipped to it."""
-    kept: list[tuple[np.ndarray, FoundObject, Rle | None]] = []
+    kept: list[tuple[np.ndarray, RawObject, Rle | None]] = []
     for unknown in sorted({one.name for one in found if one.name not in labels}):
         repairs.add(f"class {unknown} is not in the training set, its objects are left out", name)
     for one in (one for one in found if one.name in labels):
@@ -161,12 +161,12 @@ def _clipped(
     if width < _SMALLEST or height < _SMALLEST:
         repairs.add("box without area, skipped", name, stated)
         return None
-    if (np.abs(cut - [x0, y0, x1, y1]) > 1).any():  # a pixel is rounding, or a file that counts from 0
+    if (np.abs(cut - [x0, y0, x1, y1]) > 1).any():  # one pixel may be rounding, or a file that counts from 0
         repairs.add("box past the border, clipped", name, stated)
     return cut
 
 
-def _mask(one: FoundObject, size: tuple[int, int], name: str, repairs: Repairs) -> Rle | None:
+def _mask(one: RawObject, size: tuple[int, int], name: str, repairs: Repairs) -> Rle | None:
     if not one.segmentation:
         return None
     try:

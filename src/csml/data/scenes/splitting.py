@@ -1,4 +1,4 @@
-"""Which scenes train and which test: by the parts of the data, or drawn with every class in both."""
+"""Training and test scenes: by the parts of the data, or drawn at random with every class in both."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 
 from csml.data.images import FileImages, source_ids, source_of
 from csml.data.scenes.annotations import Annotations, Scenes
-from csml.data.scenes.found import Part
+from csml.data.scenes.raw_annotations import Part
 from csml.errors import CsmlError, some
 from csml.files import checksum
 
@@ -15,11 +15,11 @@ from csml.files import checksum
 def chosen_parts(
     parts: Sequence[Part], train: Sequence[str], test: Sequence[str], root: Path
 ) -> tuple[list[Part], list[Part]]:
-    """The parts to train and to test on; no part to test on means that some scenes have to be drawn for it.
+    """The parts to train and to test on; no part to test on means that test scenes must be drawn.
 
     Args:
         parts: all parts of the data.
-        train, test: names of parts; if empty, those whose role says so: val before test.
+        train, test: names of parts; if empty, those with this role: val before test.
         root: the folder, for messages.
     """
     roles = {role: [part for part in parts if part.role == role] for role in ("train", "val", "test")}
@@ -57,15 +57,15 @@ def _names(parts: Sequence[Part]) -> str:
 def stratified(
     annotations: Annotations, share: float, seed: int, first_copy: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids to train and to test on. Scenes are grouped by the rarest class on them, and each group gives its share.
+    """Ids to train and to test on. Scenes are grouped by their rarest class, and each group contributes its share.
 
-    A class on two or more scenes is on at least one of both sides where its scenes form a group.
+    A class whose group has two or more scenes is in both splits.
 
     Args:
         annotations: of all scenes.
-        share: of the scenes, to test on.
-        seed: another one draws others.
-        first_copy: `copies` of the scenes; those of one image stay together. None: all differ.
+        share: share of the scenes to test on.
+        seed: of the random draw.
+        first_copy: `copies` of the scenes; those of one image stay together. None: no copies.
     """
     rng = np.random.default_rng(seed)
     firsts = np.arange(len(annotations)) if first_copy is None else first_copy
@@ -81,7 +81,7 @@ def stratified(
         rarest = min(on_scene, key=lambda label: (counts[label], label), default=-1)
         groups.setdefault(rarest, []).append(first)
     test: list[int] = []
-    owed = 0.0  # what rounding kept back from earlier groups
+    owed = 0.0  # remainder from rounding earlier groups
     for label in sorted(groups, key=lambda label: (len(groups[label]), label)):
         group = rng.permutation(groups[label])
         owed += share * len(group)
@@ -96,7 +96,7 @@ def stratified(
 
 
 def copies(scenes: Scenes) -> np.ndarray:
-    """`(N,)`: for each scene the first one whose image file has the same content; itself, if there is none."""
+    """`(N,)`: for each scene the first one whose image file has the same content; its own id if there is none."""
     files = _files(scenes)
     firsts = np.arange(len(scenes))
     if len(files) < len(scenes):  # images in memory
@@ -113,7 +113,7 @@ def copies(scenes: Scenes) -> np.ndarray:
 
 
 def repeated(train: Scenes, test: Scenes) -> list[str]:
-    """Names of the test images whose files are among the training images too, by content."""
+    """Names of the test images whose content also occurs among the training images."""
     ours, theirs = _files(train), _files(test)
     sizes: dict[int, list[Path]] = {}
     for path in ours:

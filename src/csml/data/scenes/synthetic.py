@@ -12,7 +12,7 @@ from csml.progress import watched
 from csml.synthetic import CLASS_NAMES, draw_scene
 
 _VERSION = 2
-"""Increase this when the drawings change, so that caches are created again."""
+"""Increase this when the drawings change, so that caches are rebuilt."""
 _SPLITS = ("train", "val")
 _MOST_OBJECTS = 4
 _RADIUS = (0.08, 0.16)
@@ -21,7 +21,7 @@ _FIELDS = ("sizes", "starts", "boxes", "labels", "crowd", "difficult", "counts",
 
 
 def synthetic_scenes(size: int, train: int, val: int, seed: int = 0) -> tuple[Scenes, Scenes]:
-    """`train` training and `val` test scenes of `size` pixels; scene i of a split is the same for any count."""
+    """`train` training and `val` test scenes of `size` pixels; scene i of a split does not depend on the counts."""
     name = f"scenes-v{_VERSION}-{size}px-{train}+{val}-seed{seed}"
     folder = cache_dir() / "arrays" / name
 

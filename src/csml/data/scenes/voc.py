@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 from csml.data.decode import EXTENSIONS
 from csml.data.scenes.folder import Folder
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
 from csml.data.scenes.instance_masks import read_instances, with_masks
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError, some
 from csml.files import require_file
 from csml.progress import watched
@@ -16,7 +16,7 @@ _SETS = ("ImageSets/Main", "ImageSets/Segmentation")
 _SPLITS = (("trainval", "test"), ("train", "val"), ("train", "test"))
 """Names of the training and test lists; the first pair that exists is used."""
 _LOOKED_AT = 5
-"""XML files of a folder that are opened to see whether they are annotations."""
+"""Number of XML files of a folder that are opened to check whether they are annotations."""
 
 
 def is_voc(folder: Folder) -> bool:
@@ -24,8 +24,8 @@ def is_voc(folder: Folder) -> bool:
 
 
 def voc_parts(folder: Folder) -> list[Part]:
-    """VOC's lists if there are any, such as `trainval` or, of several years, `VOC2007/trainval`; else the XML files by
-    the folder they are in: those of train/, of test/, …"""
+    """VOC's lists if there are any, such as `trainval` or, with several years, `VOC2007/trainval`; else the XML files
+    grouped by folder: train/, test/, …"""
     if lists := _lists(folder):
         return lists
     by_role: dict[str | None, list[Path]] = {}
@@ -43,8 +43,8 @@ def _is_annotation(file: Path) -> bool:
 
 
 def _lists(folder: Folder) -> list[Part]:
-    """The lists of all years. VOC's choice: train on trainval of all years, and test on that of the first year which
-    has a test list, for VOC 2012's is not public."""
+    """The lists of all years. VOC's convention: train on trainval of all years, and test on the first year that has a
+    test list, because that of VOC 2012 is not public."""
     found: dict[str, tuple[Path, Path]] = {}  # list name → year, file
     for file in folder.with_suffix(".txt"):
         year = file.parents[2]
@@ -66,7 +66,7 @@ def _lists(folder: Folder) -> list[Part]:
     ]
 
 
-def _read_list(folder: Folder, year: Path, list_file: Path, repairs: Repairs) -> Found:
+def _read_list(folder: Folder, year: Path, list_file: Path, repairs: Repairs) -> RawAnnotations:
     try:
         lines = list_file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -84,10 +84,10 @@ def _read_list(folder: Folder, year: Path, list_file: Path, repairs: Repairs) ->
             f"data: {annotations} has none of the {len(stems)} XML files that {folder.relative(list_file)} names, "
             f"such as {stems[0]}.xml"
         )
-    return Found(scenes, {})
+    return RawAnnotations(scenes, {})
 
 
-def _read_files(folder: Folder, files: list[Path], repairs: Repairs) -> Found:
+def _read_files(folder: Folder, files: list[Path], repairs: Repairs) -> RawAnnotations:
     names = [file.stem for file in files]
     unique = len(set(names)) == len(names)
     scenes = []
@@ -99,14 +99,14 @@ def _read_files(folder: Folder, files: list[Path], repairs: Repairs) -> Found:
     if not scenes:
         problem = f" ({repairs.rows[0][0]}: {repairs.rows[0][1]})" if repairs.rows else ""
         raise CsmlError(f"data: no XML file of {some([folder.relative(file) for file in files])} can be used{problem}")
-    return Found(scenes, {})
+    return RawAnnotations(scenes, {})
 
 
 def _read_annotation(
     folder: Folder, file: Path, id: str, repairs: Repairs, year: Path | None = None
-) -> FoundScene | None:
+) -> RawScene | None:
     try:
-        require_file(file)  # a list may name a pipe
+        require_file(file)  # a list may name a pipe, which would block
         tree = ElementTree.parse(file).getroot()
     except OSError:
         repairs.add("annotation missing, image skipped", file.name)
@@ -114,7 +114,7 @@ def _read_annotation(
     except (ElementTree.ParseError, ValueError) as error:
         repairs.add("annotation cannot be read, image skipped", file.name, str(error))
         return None
-    objects: list[FoundObject] = []
+    objects: list[RawObject] = []
     for element in tree.iter("object"):
         name, corners = (element.findtext("name") or "").strip(), element.find("bndbox")
         try:
@@ -127,15 +127,15 @@ def _read_annotation(
         difficult = (element.findtext("difficult") or "0").strip() == "1"
         # VOC counts pixels from 1 and includes the last one, so the smaller coordinate is reduced by one pixel.
         box = (x0 - (x0 <= x1), y0 - (y0 <= y1), x1 - (x1 < x0), y1 - (y1 < y0))
-        objects.append(FoundObject(name, box, difficult=difficult))
+        objects.append(RawObject(name, box, difficult=difficult))
     if year is not None and (masks := year / "SegmentationObject" / f"{file.stem}.png").exists():
         objects = with_masks(objects, read_instances(masks), file.name, repairs)
-    return FoundScene(_image_of(folder, file, tree, year), id, _stated_size(tree), objects)
+    return RawScene(_image_of(folder, file, tree, year), id, _stated_size(tree), objects)
 
 
 def _image_of(folder: Folder, file: Path, tree: ElementTree.Element, year: Path | None) -> Path:
-    """VOC's own place first, then the nearest image with the stem of the XML file or the name stated in it."""
-    stated = Path((tree.findtext("filename") or "").strip().replace("\\", "/")).name  # never a path to elsewhere
+    """The image in VOC's own folder, else the nearest one with the stem of the XML file or the name stated in it."""
+    stated = Path((tree.findtext("filename") or "").strip().replace("\\", "/")).name  # never a path to another folder
     places = [file.parent] if year is None else [year / "JPEGImages"]
     same_stem = [stated] if Path(stated).stem == file.stem else []
     candidates = [f"{file.stem}.jpg", *same_stem, *(file.stem + end for end in sorted(EXTENSIONS))]

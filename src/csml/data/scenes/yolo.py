@@ -1,4 +1,4 @@
-"""YOLO's text files, one per image, with a class number and a box or a polygon in shares of the image per line."""
+"""YOLO's text files, one per image, each line a class number and a box or polygon in relative coordinates."""
 
 import re
 from functools import partial
@@ -8,7 +8,7 @@ from typing import Any
 from csml.config.yaml_files import load_yaml
 from csml.data.decode import DecodeError, Picture
 from csml.data.scenes.folder import Folder
-from csml.data.scenes.found import Found, FoundObject, FoundScene, Part, Repairs
+from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
 from csml.errors import CsmlError, disk_problem, some
 from csml.files import read_file
 from csml.progress import watched
@@ -17,7 +17,7 @@ _LINE = re.compile(rb"\s*\d+(\s+[-+.\deE]+){4,}\s*")
 _SPLITS = {"train": "train", "val": "val", "valid": "val", "test": "test"}
 _NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "labels.txt")
 _LARGEST = 64 * 2**20
-"""Bytes of a text file of annotations."""
+"""Largest size of an annotation file in bytes."""
 _LOOKED_AT = 20
 
 
@@ -26,7 +26,7 @@ def is_yolo(folder: Folder) -> bool:
 
 
 def yolo_parts(folder: Folder) -> list[Part]:
-    """The parts that data.yaml names, if there is one and they exist; else label files by their folder."""
+    """The parts of data.yaml, if there is one and they exist; else label files by folder."""
     description = _description(folder)
     named = _names(folder, description)
     by_image = {_image_of(folder, file): file for file in folder.with_suffix(".txt")}
@@ -79,7 +79,7 @@ def _description(folder: Folder) -> dict[str, Any]:
 
 
 def _names(folder: Folder, description: dict[str, Any]) -> dict[int, str]:
-    """Class names by number: of data.yaml, or of a list such as classes.txt, one per line."""
+    """Class names by number, from data.yaml or from a list such as classes.txt, one per line."""
     listed = description.get("names")
     if isinstance(listed, dict):
         if not all(isinstance(number, int) or str(number).isdecimal() for number in listed):
@@ -101,9 +101,9 @@ def _text(file: Path) -> str:
 
 
 def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]:
-    """The images that data.yaml gives for a split: folders or lists of files, relative to its `path` or its own place.
+    """The images that data.yaml lists for a split: folders or lists of files, relative to its `path` or its own folder.
 
-    Roboflow writes ../train/images where train/images is meant; paths of other machines lead to their last folders.
+    Roboflow writes ../train/images instead of train/images; for paths of other machines, the last folders are matched.
     """
     stated = description.get(key)
     found: list[Path] = []
@@ -128,21 +128,21 @@ def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]
 
 def _read(
     folder: Folder, images: list[Path], labels_of: dict[Path | None, Path], names: dict[int, str], repairs: Repairs
-) -> Found:
+) -> RawAnnotations:
     scenes = []
     unique = len({image.stem for image in images}) == len(images)
     for image in watched(images, "reading annotations", total=len(images)):
         id = image.stem if unique else folder.relative(image.with_suffix(""))
-        label_file = labels_of.get(image)  # an image without a file has no objects, as in YOLO
+        label_file = labels_of.get(image)  # as in YOLO, an image without a label file has no objects
         try:
             picture = Picture(image)
         except DecodeError:
-            scenes.append(FoundScene(image, id, None, []))
+            scenes.append(RawScene(image, id, None, []))
             continue
         size = (picture.height, picture.width)
         picture.close()
         objects = [] if label_file is None else _objects(label_file, size, names, repairs)
-        scenes.append(FoundScene(image, id, size, objects))
+        scenes.append(RawScene(image, id, size, objects))
     used = {one.name for scene in scenes for one in scene.objects}
     if not used:
         raise CsmlError(
@@ -150,10 +150,10 @@ def _read(
         )
     known = {name: number + 1 for number, name in names.items()}
     extra = {name: len(known) + place for place, name in enumerate(sorted(used - set(known)), start=1)}
-    return Found(scenes, known | extra)
+    return RawAnnotations(scenes, known | extra)
 
 
-def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: Repairs) -> list[FoundObject]:
+def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: Repairs) -> list[RawObject]:
     height, width = size
     found = []
     for number, line in enumerate(_text(file).splitlines(), start=1):
@@ -170,8 +170,8 @@ def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: 
         if len(values) == 4:
             x, y, w, h = values
             box = ((x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height)
-            found.append(FoundObject(name, box))
+            found.append(RawObject(name, box))
         else:
             polygon = [value * (height if place % 2 else width) for place, value in enumerate(values)]
-            found.append(FoundObject(name, None, segmentation=[polygon]))
+            found.append(RawObject(name, None, segmentation=[polygon]))
     return found

@@ -14,9 +14,9 @@ from csml.config import DetectorConfig
 from csml.errors import CsmlError
 from csml.models.backbones import Backbone, normalization, stage_channels, stage_strides
 from csml.models.detectors.c4 import C4Backbone, C4Head, C4Pool
-from csml.models.detectors.cutting import PyramidCut
 from csml.models.detectors.detector import Detector
 from csml.models.detectors.fpn import LEVELS, PyramidBackbone, pyramid_strides
+from csml.models.detectors.roi_align import PyramidRoIAlign
 
 _BOX_SIDE, _MASK_SIDE = 7, 14
 """Side, in cells, of the maps that are cut from the pyramid for each proposal."""
@@ -59,7 +59,9 @@ def _fpn(net: Backbone, config: DetectorConfig, classes: int, masks: bool) -> De
     # A box's size decides from which level it is cut: 224 pixels on the third level if the smallest anchor is 32.
     strides = pyramid_strides(net)
     third = strides[0].bit_length() - 1 + 2
-    cut = partial(PyramidCut, list(LEVELS), strides, samples=2, usual_side=7 * config.anchors[0], usual_level=third)
+    cut = partial(
+        PyramidRoIAlign, list(LEVELS), strides, samples=2, usual_side=7 * config.anchors[0], usual_level=third
+    )
     more = {}
     if masks:
         more = {

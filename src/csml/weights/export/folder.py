@@ -12,7 +12,7 @@ from csml.files import atomic_write
 from csml.models.backbones import Backbone, feature_channels, normalization
 from csml.models.small_resnet import WIDTHS
 from csml.weights.export.files import library_name, timm_options, write_tensors
-from csml.weights.facts import input_size
+from csml.weights.metadata import input_size
 
 WEIGHTS, CONFIG, CODE = "model.safetensors", "config.json", "network.py"
 _LATER_HEAD = "head.fc"

@@ -12,7 +12,7 @@ from csml.extras import extra
 from csml.files import atomic_write
 from csml.models.backbones import image_channels, normalization
 from csml.models.classifier import Classifier
-from csml.weights.facts import input_size
+from csml.weights.metadata import input_size
 
 
 def to_onnx(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:

@@ -1,0 +1,101 @@
+"""`csml.neighbors`: the images of a folder that are most similar to given ones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from csml.api.data import data_setting
+from csml.api.images import open_all_images
+from csml.api.run import PathLike, Run, path_of, paths_of, using
+from csml.api.session import device_for
+from csml.api.settings import given, using_config
+from csml.config import NAMED, NeighborsOfConfig, names_weights
+from csml.console import show_log
+from csml.data.bit_depth import reading_of
+from csml.data.image_names import path_from_here
+from csml.data.images import ListedImages, store_of
+from csml.distributed.launch import require_alone
+from csml.distributed.world import World
+from csml.errors import CsmlError
+from csml.evaluation.features import extract_features
+from csml.evaluation.search_index import open_index
+from csml.files import cache_dir, cache_key
+from csml.runs.directory import RunDirectory
+from csml.runs.run_of_weights import directory_of
+from csml.sheets.contact_sheet import sheet as draw_sheet
+from csml.sheets.saving import save_sheet, sheet_file
+from csml.weights import load_backbone
+
+
+class Neighbor(NamedTuple):
+    """An image and how similar it is."""
+
+    path: str
+    similarity: float
+    """cosine of the two features"""
+
+
+@show_log()
+def neighbors(
+    weights: "Run | PathLike",
+    queries: PathLike | Sequence[PathLike],
+    *,
+    data: Any = None,
+    config: PathLike | None = None,
+    **settings: Any,
+) -> dict[str, list[Neighbor]]:
+    """Find the images that are most similar to given ones. The index of the images is made once and kept.
+
+    Args:
+        weights: a run, its directory, a weight file of csml or another trainer, or a name: lite0, timm:NAME, pixels,
+            random:NAME.
+        queries: one image file or several.
+        data: the images to search; by default those of the run.
+        config: a YAML file of settings.
+        settings: any setting of `csml neighbors --help`, such as `k` and `sheet`.
+
+    Returns:
+        For each query its neighbours, the most similar first.
+    """
+    data, in_memory = data_setting(data, weights)
+    made = neighbors_config(weights, config=config, **given(data=data), **settings)
+    paths = [path.expanduser() for path in paths_of(queries, "queries")]
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        problem = "is not there" if not missing[0].exists() else "is not an image file"
+        raise CsmlError(f"queries: {missing[0]} {problem}; give image files")
+    require_alone("neighbors", made.hardware)
+    sheet = sheet_file(made.sheet) if made.sheet else None
+    root = Path(str(path_of(weights))).expanduser()
+    images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
+    asked = ListedImages(paths, reading_of(made.images), store_of(images))  # cropped like the images
+    fabric = device_for(images, made, backbone)
+    backbone = backbone.to(fabric.device)
+    folder = Path(made.index).expanduser() if made.index else _own_index(str(root), made.data)
+    with using(str(root)):
+        index = open_index(folder, backbone, images, made.images, fabric)
+    found = extract_features(backbone, asked, made.images, fabric)
+    if not found.good.all():
+        raise CsmlError(f"{asked.name(int((~found.good).nonzero()[0]))} cannot be read")
+    ids, similarities = index.search(found.by_stage[4], min(made.k, len(images)))
+    if sheet is not None:
+        rows = [[asked.read(query), *(images.read(id) for id in row)] for query, row in enumerate(ids.tolist())]
+        save_sheet(draw_sheet(rows), sheet)
+    return {
+        asked.name(query): [Neighbor(path_from_here(images, id), value) for id, value in zip(row, values, strict=True)]
+        for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))
+    }
+
+
+def _own_index(weights: str, data: str) -> Path:
+    """The index folder: in the run, beside the weight file, or in the cache for weights without a folder."""
+    key = cache_key(data if data in NAMED else str(Path(data).resolve()))
+    owner = RunDirectory(cache_dir() / cache_key(weights)) if names_weights(weights) else directory_of(weights)
+    return owner.index(key)
+
+
+def neighbors_config(
+    weights: "Run | PathLike", queries: Any = None, *, config: PathLike | None = None, **settings: Any
+) -> NeighborsOfConfig:
+    """The settings that `neighbors` would run with, checked; `queries` is ignored."""
+    return using_config(NeighborsOfConfig, str(path_of(weights)), settings, config=config)

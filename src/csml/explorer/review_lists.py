@@ -1,0 +1,140 @@
+"""Lists of images that may not belong in the data: near-duplicates, outliers, wrong labels, poor pictures."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+
+from csml.data.images import UNLABELED
+from csml.evaluation.image_quality import Quality, image_quality
+from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
+from csml.explorer.background import BackgroundValue
+from csml.explorer.network_view import NetworkView
+from csml.explorer.workbench import Workbench
+from csml.progress import reported_to
+
+_NEAREST = 5
+_MOST = 20_000
+"""Images in one list."""
+
+
+@dataclass(frozen=True)
+class ReviewList:
+    """A list of images, and why each is in it."""
+
+    ids: list[int]
+    notes: list[str]
+    suggested: dict[int, str] = field(default_factory=dict)
+    """the label that would be right, where that is the question"""
+    extra: list[int] = field(default_factory=list)
+    """of near-duplicates: all but the first of each group"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A list, or how far the work on it is."""
+
+    found: ReviewList | None
+    done: float
+    problem: str | None
+
+
+class ReviewLists:
+    """Makes each list when it is first asked for, and again when what it depends on has changed."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        self._workbench = workbench
+        self._quality: BackgroundValue[Quality] = BackgroundValue(self._figures)
+        self._made: dict[str, tuple[object, BackgroundValue[ReviewList]]] = {}
+
+    def list(self, kind: str, similarity: float) -> Answer:
+        """One of KINDS; `similarity` is the least cosine of near-duplicates. None as long as the list is not ready."""
+        bench = self._workbench
+        view = bench.view
+        if kind in _POOR:
+            made = self._quality
+            quality = made.get()
+            found = None if quality is None else _poor(quality, kind)
+            return Answer(found, made.done, made.problem)
+        key: object = (view.key, similarity) if kind == "duplicates" else view.key
+        if kind == "wrong":
+            key = (view.key, bench.said().version)
+        if kind not in self._made or self._made[kind][0] != key:
+            compute: Callable[[], ReviewList] = {
+                "duplicates": partial(_duplicates, view, similarity),
+                "outliers": partial(_outliers, view),
+                "wrong": partial(_wrong, bench, view),
+            }[kind]
+            self._made[kind] = (key, BackgroundValue(lambda note: compute()))
+        later = self._made[kind][1]
+        return Answer(later.get(), later.done, later.problem)
+
+    def _figures(self, note: Callable[[float], None]) -> Quality:
+        def listen(what: str, done: int, total: int, more: str) -> None:
+            if what == "quality":
+                note(done / max(1, total))
+
+        with reported_to(listen):
+            return image_quality(self._workbench.images)
+
+
+_POOR = {
+    "unreadable": "cannot be read",
+    "dark": "dark",
+    "flat": "shows nothing",
+    "blurred": "blurred",
+    "tiny": "tiny",
+    "shape": "oddly shaped",
+}
+KINDS = ("duplicates", "outliers", "wrong", *_POOR)
+"""Names of the lists."""
+
+
+def density_of(view: NetworkView) -> np.ndarray:
+    """How near the nearest images are: their mean cosine, float32 `(N,)`; −1 where the image cannot be read."""
+    return (1 - outliers(view.index.features, _NEAREST)).nan_to_num(-1.0).numpy().astype(np.float32)
+
+
+def _duplicates(view: NetworkView, similarity: float) -> ReviewList:
+    ids: list[int] = []
+    notes: list[str] = []
+    extra: list[int] = []
+    for number, group in enumerate(near_duplicates(view.index.features, similarity), 1):
+        if len(ids) + len(group) > _MOST:
+            break
+        ids += group
+        notes += [f"group {number}: keep"] + [f"group {number}: extra"] * (len(group) - 1)
+        extra += group[1:]
+    return ReviewList(ids, notes, extra=extra)
+
+
+def _outliers(view: NetworkView) -> ReviewList:
+    scores = outliers(view.index.features, _NEAREST)
+    ids = far_out(scores)[:_MOST].tolist()
+    return ReviewList(ids, [f"cosine with the nearest {1 - float(scores[id]):.2f}" for id in ids])
+
+
+def _wrong(bench: Workbench, view: NetworkView) -> ReviewList:
+    """Labels given on the page; without any, the classes of the data."""
+    said = bench.said()
+    labels, words = said.codes.astype(np.int64), said.words
+    if not (labels >= 0).any() and (view.images.labels != UNLABELED).any():
+        labels, words = view.images.labels, tuple(view.images.classes)
+    found = likely_wrong_labels(view.index.features, torch.from_numpy(labels))
+    ids = found.ids[:_MOST].tolist()
+    suggested = {id: words[code] for id, code in zip(ids, found.suggested.tolist(), strict=False)}
+    return ReviewList(ids, [f"{words[labels[id]]}? rather {suggested[id]}" for id in ids], suggested)
+
+
+def _poor(quality: Quality, kind: str) -> ReviewList:
+    ids = quality.odd()[kind][:_MOST].tolist()
+    figures = {
+        "unreadable": lambda id: quality.errors[id],
+        "dark": lambda id: f"brightness {quality.brightness[id]:.2f}",
+        "flat": lambda id: f"contrast {quality.contrast[id]:.3f}",
+        "blurred": lambda id: f"sharpness {quality.sharpness[id]:.3f}",
+    }
+    size: Callable[[int], str] = lambda id: f"{quality.width[id]} × {quality.height[id]} pixels"  # noqa: E731
+    return ReviewList(ids, [figures.get(kind, size)(id) for id in ids])
