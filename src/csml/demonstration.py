@@ -38,7 +38,7 @@ _METHODS = {"moco-v2": ("demo-moco-v2", "MoCo v2"), "csml": ("demo", "CsMl")}
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One representation and how it classifies the test pictures."""
+    """The kNN accuracy of one representation on the test pictures."""
 
     name: str
     accuracy: dict[str, float]
@@ -54,9 +54,9 @@ class DemoResult:
 
     rows: list[DemoRow]
     path: Path
-    """holds the runs moco-v2 and csml, demo.json and neighbors.png"""
+    """folder with the runs moco-v2 and csml, demo.json and neighbors.png"""
     report: Path | None
-    """None where the extra [report] is not installed"""
+    """None if the extra [report] is not installed"""
 
 
 @show_log()
@@ -91,7 +91,7 @@ def demo_config(*, config: PathLike | None = None, **settings: Any) -> DemoConfi
 
 
 def _pretrain_config(preset: str, settings: DemoConfig) -> PretrainConfig:
-    own: dict[str, Any] = {"monitor.baselines": False}  # the demo judges both runs, beside the same baselines
+    own: dict[str, Any] = {"monitor.baselines": False}  # the demo compares both runs with the same baselines
     return pretrain_config(settings.data, preset=preset, seed=settings.seed, **own, **given(epochs=settings.epochs))
 
 
@@ -133,7 +133,7 @@ def _introduce(data: DataSplits, config: PretrainConfig) -> None:
 
 
 def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
-    """An anchor of each class with the neighbours that the finished backbone finds."""
+    """Draw an anchor of each class with its nearest neighbours by the finished backbone."""
     fabric = device_for(images, config)
     features = extract_features(load_backbone(root / "csml").to(fabric.device), images, config.images, fabric)
     neighbors, _ = top_k(features.by_stage[4], min(10, len(images) - 1))
@@ -145,6 +145,6 @@ def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
 def _report(root: Path) -> Path | None:
     try:
         return report([root / name for name in _METHODS], output=root / "report.html")
-    except MissingExtra as error:  # the comparison is worth having without it
+    except MissingExtra as error:  # the comparison is useful without it
         log.info("no report: %s", error)
         return None

@@ -139,7 +139,7 @@ def test_a_thread_that_fails_prints_no_traceback(
 
     assert fail(OSError(28, "No space left on device")) == ""
     line = fail(ZeroDivisionError("x"))
-    assert line.startswith("csml: csml made a mistake: ZeroDivisionError: x; please report it with ")
+    assert line.startswith("csml: internal error: ZeroDivisionError: x; please report it with ")
     assert line.count("\n") == 1
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from csml.errors import CsmlError, disk_problem
-from csml.files import is_leftover, leads_somewhere
+from csml.files import exists_or_creatable, is_leftover
 from csml.runs.directory import RunDirectory
 from csml.runs.locks import LOCK, USED
 
@@ -35,7 +35,7 @@ def require_free(out: str | None, overwrite: bool | None = None) -> None:
     run = RunDirectory(Path(out).expanduser())
     _require_utf8(run.root)
     try:
-        taken = leads_somewhere(run.root) and (not run.root.is_dir() or bool(_content(run)))
+        taken = exists_or_creatable(run.root) and (not run.root.is_dir() or bool(_content(run)))
     except OSError as error:
         raise CsmlError(f"out: cannot make {error.filename or out} ({disk_problem(error)})") from error
     if taken and not overwrite:

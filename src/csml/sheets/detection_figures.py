@@ -15,7 +15,7 @@ _COLOURS = {"right": "#3c9a5f", "class": "#8e5bb5", "place": "#d98c2b", "duplica
 
 
 def draw_figures(errors: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw what `detection_errors` returned; the files, three figures in two formats."""
+    """Draw the result of `detection_errors`; returns the files, three figures in two formats."""
     with extra("report", "figures of a detector"):
         from matplotlib.figure import Figure
     written = []
