@@ -20,7 +20,7 @@ from csml.data.open import DataSplits, open_data
 from csml.errors import CsmlError
 from csml.evaluation.baselines import TITLES, baselines_of_run
 from csml.evaluation.features import extract_features
-from csml.evaluation.knn import judge_knn
+from csml.evaluation.knn import evaluate_knn
 from csml.extras import MissingExtra
 from csml.files import write_json
 from csml.reporting.report import report
@@ -118,7 +118,7 @@ def _knn_config(config: PretrainConfig) -> KnnConfig:
 
 def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
     assert data.labeled is not None and data.val is not None
-    return judge_knn(backbone, data.labeled, data.val, _knn_config(config), device_for(data.train, config))
+    return evaluate_knn(backbone, data.labeled, data.val, _knn_config(config), device_for(data.train, config))
 
 
 def _introduce(data: DataSplits, config: PretrainConfig) -> None:

@@ -20,7 +20,7 @@ from csml.errors import CsmlError
 from csml.evaluation.accuracy import accuracy, confusion
 from csml.evaluation.calibration import calibration_error
 from csml.evaluation.features import extract_features
-from csml.evaluation.few_labels import USUAL_PENALTY, CrossValidated, choose, fit_frozen, splits, try_frozen
+from csml.evaluation.few_labels import DEFAULT_PENALTY, CrossValidated, choose, fit_frozen, splits, try_frozen
 from csml.evaluation.folds import draw_folds
 from csml.evaluation.label_spreading import NeighborGraph, fit_spread, link_neighbors, try_spread
 from csml.evaluation.stored_features import stored_features
@@ -86,7 +86,7 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
     chosen = choose(tried) if tried else None
     how = chosen.how if chosen else _without_folds(config.how, known)
     temperature = chosen.temperature if chosen else 1.0
-    penalty = next((one.penalty for one in tried if one.penalty), USUAL_PENALTY)
+    penalty = next((one.penalty for one in tried if one.penalty), DEFAULT_PENALTY)
     log.info("learning from %d labels: %s", len(known.labels), how)
     classifier = _learn(session, config, known, how, penalty)
     soften(classifier, temperature)

@@ -51,7 +51,7 @@ def _confusion(axes: Any, errors: dict[str, Any]) -> None:
             text = {"ha": "center", "va": "center", "fontsize": 7, "color": "white" if dark else "black"}
             axes.text(column, row, counts[row, column], **text)
     score = errors["threshold"]["score"]
-    axes.set(xlabel="detected", ylabel="there is", title=f"Detections with a score of at least {score:.2f}")
+    axes.set(xlabel="detected class", ylabel="true class", title=f"Detections with a score of at least {score:.2f}")
 
 
 def _errors(axes: Any, errors: dict[str, Any]) -> None:
