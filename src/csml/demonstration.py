@@ -107,16 +107,16 @@ def _trained(title: str, config: PretrainConfig, data: DataSplits, beside: dict[
     minutes = (time.monotonic() - started) / 60
     purities = [record.get("omega/purity") for record in read_metrics(run.metrics)]
     last = next((purity for purity in reversed(purities) if purity is not None), None)
-    judged = {**_judge(load_backbone(run.root), data, config), "baselines": beside}
-    write_result(run.result("knn"), str(run.root), _knn_config(config), judged)
-    return DemoRow(title, judged["accuracy"], minutes, last)
+    result = {**_evaluate(load_backbone(run.root), data, config), "baselines": beside}
+    write_result(run.result("knn"), str(run.root), _knn_config(config), result)
+    return DemoRow(title, result["accuracy"], minutes, last)
 
 
 def _knn_config(config: PretrainConfig) -> KnnConfig:
     return KnnConfig(data=config.data, images=config.images, hardware=config.hardware)
 
 
-def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
+def _evaluate(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
     assert data.labeled is not None and data.val is not None
     return evaluate_knn(backbone, data.labeled, data.val, _knn_config(config), device_for(data.train, config))
 

@@ -236,8 +236,8 @@ def _linear_baselines(
         if name == PIXELS:  # pixels would need a learning rate of their own
             continue
         run = RunDirectory(probe_directory(path).root / name)
-        judge = partial(_top1, config, found, run, fabric)
-        scores[name] = found.score(name, ("linear", settings), judge, fabric)
+        evaluate = partial(_top1, config, found, run, fabric)
+        scores[name] = found.score(name, ("linear", settings), evaluate, fabric)
     return scores
 
 

@@ -32,7 +32,7 @@ from csml.runs.trust import save_trust, trust_in
 from csml.training.build import seeded
 from csml.training.classification import Classification
 from csml.training.loop import TrainingLoop
-from csml.training.tuning import TUNED, soften, tunable, tuning_config, with_linear
+from csml.training.tuning import TUNED, apply_temperature, tunable, tuning_config, with_linear
 from csml.weights import load_backbone, save_backbone, save_classifier
 
 log = logging.getLogger("csml")
@@ -89,7 +89,7 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
     penalty = next((one.penalty for one in tried if one.penalty), DEFAULT_PENALTY)
     log.info("learning from %d labels: %s", len(known.labels), how)
     classifier = _learn(session, config, known, how, penalty)
-    soften(classifier, temperature)
+    apply_temperature(classifier, temperature)
     expected, error = (chosen.expected, chosen.error) if chosen else (None, None)
     features = known.features if how not in TUNED else _read(known.images, config, fabric, classifier).features
     result: dict[str, Any] = {

@@ -71,8 +71,8 @@ class Baselines:
         own = _for_pixels(config) if name == PIXELS else config
 
         def evaluate(backbone: Backbone) -> dict[str, float]:
-            judged = evaluate_knn(backbone, self.train, self.val, own, fabric, TITLES[name], quiet=True)
-            return dict(judged["accuracy"])
+            result = evaluate_knn(backbone, self.train, self.val, own, fabric, TITLES[name], quiet=True)
+            return dict(result["accuracy"])
 
         settings = ("knn", own.images.center_size, own.images.eval_crop, own.k, own.stage, own.temperature)
         return dict(self.score(name, settings, evaluate, fabric))

@@ -116,14 +116,17 @@ def likely_wrong_labels(features: Tensor, labels: Tensor, least: float = 0.5) ->
     if len(present) < 2 or int(given.bincount().max()) < 2:
         return WrongLabels(ids[:0], ids[:0], torch.zeros(0))
     counts = given.bincount()
-    judged = counts[given] > 1  # the only label of a class cannot be predicted from others
+    predictable = counts[given] > 1  # the only label of a class cannot be predicted from others
     scores = leave_one_out(F.normalize(features[ids].float(), dim=1), given, len(present))
-    probabilities = (scores / fit_temperature(scores[judged], given[judged])).softmax(dim=1)  # (L, K)
+    probabilities = (scores / fit_temperature(scores[predictable], given[predictable])).softmax(dim=1)  # (L, K)
     own = probabilities.gather(1, given[:, None])[:, 0]  # (L,)
-    usual = own.new_zeros(len(present)).index_add_(0, given, own) / counts  # (K,)
+    mean_confidence = own.new_zeros(len(present)).index_add_(0, given, own) / counts  # (K,)
     share, suggested = probabilities.max(dim=1)
     doubted = (
-        judged & (suggested != given) & (share >= usual[suggested].clamp(max=_ENOUGH)) & (share - own >= least)
+        predictable
+        & (suggested != given)
+        & (share >= mean_confidence[suggested].clamp(max=_ENOUGH))
+        & (share - own >= least)
     ).nonzero()[:, 0]
     confidence = (share - own)[doubted]
     doubted = doubted[order := confidence.argsort(descending=True)]

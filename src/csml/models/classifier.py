@@ -35,7 +35,6 @@ class Classifier(nn.Module):
         """Pooled features `(B, C)` → logits `(B, classes)`."""
         if not self.unit:
             return self.fc(features)
-        with torch.autocast(
-            features.device.type, enabled=False
-        ):  # rounding errors in scores would carry over to probabilities
+        # In full precision, because rounding errors of scores carry over to probabilities.
+        with torch.autocast(features.device.type, enabled=False):
             return self.fc(F.normalize(features.float()))
