@@ -24,7 +24,7 @@ from csml.data.loading import fabric_for
 from csml.data.open import open_data
 from csml.evaluation.accuracy import entropy
 from csml.evaluation.calibration import calibration_error
-from csml.evaluation.few_labels import USUAL_PENALTY, CrossValidated, fit_frozen, try_frozen
+from csml.evaluation.few_labels import DEFAULT_PENALTY, CrossValidated, fit_frozen, try_frozen
 from csml.evaluation.folds import draw_folds
 from csml.evaluation.label_spreading import fit_spread, link_neighbors, try_spread
 from csml.evaluation.logistic import Linear
@@ -105,7 +105,7 @@ def _learnt(train: Split, test: Split, how: str, count: int, draw: int) -> tuple
         linear = fit_spread(graph, torch.arange(len(labels)), labels, classes)
     else:
         tried = try_frozen("logistic", labeled, labels, classes, folds) if len(folds) else None
-        penalty = tried.penalty if tried and tried.penalty else USUAL_PENALTY
+        penalty = tried.penalty if tried and tried.penalty else DEFAULT_PENALTY
         (linear,) = fit_frozen("logistic", labeled, labels, classes, (penalty,))
     if how == MINED:
         linear = _mined(linear, tried.temperature if tried else 1.0, labeled, labels, features[others], classes)
@@ -122,7 +122,7 @@ def _mined(
     probabilities = ((others @ teacher[0].T + teacher[1]) / temperature).softmax(1)
     certain = entropy(probabilities) <= MAX_ENTROPY
     both = torch.cat([labels, probabilities[certain].argmax(1)])
-    return fit_frozen("logistic", torch.cat([labeled, others[certain]]), both, classes, (USUAL_PENALTY,))[0]
+    return fit_frozen("logistic", torch.cat([labeled, others[certain]]), both, classes, (DEFAULT_PENALTY,))[0]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from csml.data.images import Images
 from csml.data.loading import fabric_for
 from csml.data.open import open_data
 from csml.evaluation.features import extract_features
-from csml.evaluation.few_labels import USUAL_PENALTY
+from csml.evaluation.few_labels import DEFAULT_PENALTY
 from csml.evaluation.knn import knn_predict
 from csml.evaluation.logistic import fit_logistic
 from csml.weights import load_backbone
@@ -91,7 +91,7 @@ def _learnt(train: Tensor, labels: Tensor, test: Tensor, draw: int) -> Tensor:
     """Predictions of a logistic regression on a few labels of each class."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(draw))
     chosen = torch.cat([order[labels[order] == label][:PER_CLASS] for label in labels.unique()])
-    return _fitted(train[chosen], labels[chosen], test, USUAL_PENALTY)
+    return _fitted(train[chosen], labels[chosen], test, DEFAULT_PENALTY)
 
 
 def _fitted(train: Tensor, labels: Tensor, test: Tensor, penalty: float) -> Tensor:

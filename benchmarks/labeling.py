@@ -21,7 +21,7 @@ from torch import Tensor
 
 import csml
 from benchmarks.evidence import new_plot, save_plot
-from csml.evaluation.few_labels import USUAL_PENALTY, fit_frozen
+from csml.evaluation.few_labels import DEFAULT_PENALTY, fit_frozen
 from csml.evaluation.selection import By, select_next
 from csml.files import read_json, save_array, write_json
 
@@ -95,7 +95,7 @@ def labelled(pool: Photos, test: Photos, by: By | None, classes: int, seed: int)
 def _fitted(known: Photos, classes: int) -> Callable[[Tensor], Tensor]:
     """Logistic regression: features `(N, C)` → probabilities `(N, classes)`; classes without a label have none."""
     present, given = known.labels.unique(return_inverse=True)
-    ((weight, bias),) = fit_frozen("logistic", known.features, given, len(present), (USUAL_PENALTY,))
+    ((weight, bias),) = fit_frozen("logistic", known.features, given, len(present), (DEFAULT_PENALTY,))
 
     def predict(features: Tensor) -> Tensor:
         shares = (features.double() @ weight.T + bias).softmax(dim=1).float()

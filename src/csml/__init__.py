@@ -67,7 +67,7 @@ _PUBLIC = {
     "supervised": "csml.api.classifiers",
     "tables": "csml.ablations.tables",
 }
-"""Where each public name is. They are imported when they are asked for: `import csml` does not wait for torch."""
+"""The module of each public name. Names are imported on first use, so that `import csml` does not wait for torch."""
 
 __all__ = ["CsmlError", "__version__", *_PUBLIC]
 

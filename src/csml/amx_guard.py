@@ -1,4 +1,4 @@
-"""A guard against virtual machines that announce AMX (the CPU's matrix tiles) but do not describe it."""
+"""A guard against virtual machines that report AMX (the CPU's matrix tiles) but hide its description."""
 
 import os
 import re
@@ -10,10 +10,11 @@ _TILE_SIZES = 0x1D
 
 
 def avoid_incomplete_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
-    """Keep torch from using AMX on a machine that announces it but hides the CPUID leaf with the tile sizes.
+    """Keep torch from using AMX on a machine that reports it but hides the CPUID leaf with the tile sizes.
 
     On such a machine oneDNN, torch's bf16 backend, configures tiles of size zero, and the process dies with an illegal
-    instruction. oneDNN reads its limit once, on first use, so call this before. A limit that is already set is kept.
+    instruction. oneDNN reads this limit once, on first use, so call this function earlier. A limit that is already set
+    is kept.
     """
     try:
         with cpuinfo.open() as file:

@@ -1,4 +1,4 @@
-"""Who watches: a terminal, a notebook or nobody; and the package's log for those who do."""
+"""Detects a terminal or a notebook, and shows the package's log there."""
 
 import contextlib
 import logging
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 _NOISY = ("lightning_fabric", "lightning_fabric.utilities.rank_zero")
-"""Loggers of other packages. Importing lightning_fabric sets the level of its logger, but not that of the one below."""
+"""Loggers of other packages. Importing lightning_fabric sets the level of its logger, but not that of its child."""
 
 
 def notebook_shell() -> Any | None:
-    """The IPython shell of a Jupyter notebook (or of one of its relatives, such as Colab); None elsewhere."""
-    ipython = sys.modules.get("IPython")  # a notebook has imported it
+    """The IPython shell of a Jupyter notebook (or a similar one, such as Colab); None elsewhere."""
+    ipython = sys.modules.get("IPython")  # always imported in a notebook
     shell = ipython.get_ipython() if ipython is not None else None
     kinds = {kind.__name__ for kind in type(shell).__mro__}
     return shell if "ZMQInteractiveShell" in kinds else None
@@ -25,19 +25,19 @@ def in_terminal() -> bool:
 
 
 def is_rank_zero() -> bool:
-    """Whether this is the first process of a run, which speaks for all."""
+    """Whether this is the first process of a run, the one that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextlib.contextmanager
 def show_log(always: bool = False) -> Iterator[None]:
-    """Show the log of csml inside this block, if a terminal or a notebook watches; otherwise print nothing.
+    """Show the log of csml inside this block, in a terminal or a notebook; otherwise print nothing.
 
-    Where the caller has configured logging (a handler on the root logger or on `csml`), nothing is changed: the caller
-    decides. A nested block changes nothing either. Other packages' chatter is limited to errors.
+    If the caller has configured logging (a handler on the root logger or on `csml`), nothing changes. A nested block
+    changes nothing either. Other packages only log errors.
 
     Args:
-        always: show it also where nobody watches, as the command line does, whose output may go to a file.
+        always: show it everywhere, as the command line does, whose output may go to a file.
     """
     log = logging.getLogger("csml")
     if log.hasHandlers() and not always:
@@ -69,13 +69,13 @@ def _handler(always: bool) -> logging.Handler:
         return _TerminalHandler()
     if notebook_shell() is not None:
         return logging.StreamHandler(sys.stdout)  # standard error is red in a notebook
-    # Not "no handler": Python would then print warnings by itself.
+    # A null handler, because without any handler Python would print warnings itself.
     return logging.StreamHandler() if always else logging.NullHandler()
 
 
 class _TerminalHandler(logging.Handler):
-    """Prints through rich, which keeps log lines and a running progress bar apart. Only the terminal wraps a long line:
-    a command that is copied from it is one line."""
+    """Prints through rich, which separates log lines from a running progress bar. Only the terminal wraps long lines,
+    so a command copied from it is one line."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -86,5 +86,5 @@ class _TerminalHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._console.print(self.format(record), markup=False, highlight=False, emoji=False, soft_wrap=True)
-        except Exception:  # as every handler of logging: what cannot be told must not end the work
+        except Exception:  # as in every logging handler: a failure to log must not stop the work
             self.handleError(record)

@@ -1,4 +1,4 @@
-"""What nobody foresaw: one line for the user, and a report for the maintainers with the traceback and the versions."""
+"""Unexpected errors: one line for the user, and a crash report with traceback and versions for the maintainers."""
 
 import os
 import platform
@@ -17,11 +17,11 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "
 
 
 def crashed(error: BaseException, words: Sequence[str]) -> str:
-    """Write a crash report, and return the line for the user that says where it is.
+    """Write a crash report, and return the line for the user with its path.
 
-    The report has the traceback, versions, machine and the settings that were given, and nothing of an image.
+    The report has the traceback, versions, machine and the given settings, but no image content.
     """
-    what = f"csml made a mistake: {type(error).__name__}: {reason(error)}"[:300]
+    what = f"internal error: {type(error).__name__}: {reason(error)}"[:300]
     try:
         return f"{what}; please report it with {_write(error, words)}"
     except OSError as problem:

@@ -20,7 +20,7 @@ from csml.data.open import DataSplits, open_data
 from csml.errors import CsmlError
 from csml.evaluation.baselines import TITLES, baselines_of_run
 from csml.evaluation.features import extract_features
-from csml.evaluation.knn import judge_knn
+from csml.evaluation.knn import evaluate_knn
 from csml.extras import MissingExtra
 from csml.files import write_json
 from csml.reporting.report import report
@@ -38,7 +38,7 @@ _METHODS = {"moco-v2": ("demo-moco-v2", "MoCo v2"), "csml": ("demo", "CsMl")}
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One representation and how it classifies the test pictures."""
+    """The kNN accuracy of one representation on the test pictures."""
 
     name: str
     accuracy: dict[str, float]
@@ -54,9 +54,9 @@ class DemoResult:
 
     rows: list[DemoRow]
     path: Path
-    """holds the runs moco-v2 and csml, demo.json and neighbors.png"""
+    """folder with the runs moco-v2 and csml, demo.json and neighbors.png"""
     report: Path | None
-    """None where the extra [report] is not installed"""
+    """None if the extra [report] is not installed"""
 
 
 @show_log()
@@ -91,7 +91,7 @@ def demo_config(*, config: PathLike | None = None, **settings: Any) -> DemoConfi
 
 
 def _pretrain_config(preset: str, settings: DemoConfig) -> PretrainConfig:
-    own: dict[str, Any] = {"monitor.baselines": False}  # the demo judges both runs, beside the same baselines
+    own: dict[str, Any] = {"monitor.baselines": False}  # the demo compares both runs with the same baselines
     return pretrain_config(settings.data, preset=preset, seed=settings.seed, **own, **given(epochs=settings.epochs))
 
 
@@ -107,18 +107,18 @@ def _trained(title: str, config: PretrainConfig, data: DataSplits, beside: dict[
     minutes = (time.monotonic() - started) / 60
     purities = [record.get("omega/purity") for record in read_metrics(run.metrics)]
     last = next((purity for purity in reversed(purities) if purity is not None), None)
-    judged = {**_judge(load_backbone(run.root), data, config), "baselines": beside}
-    write_result(run.result("knn"), str(run.root), _knn_config(config), judged)
-    return DemoRow(title, judged["accuracy"], minutes, last)
+    result = {**_evaluate(load_backbone(run.root), data, config), "baselines": beside}
+    write_result(run.result("knn"), str(run.root), _knn_config(config), result)
+    return DemoRow(title, result["accuracy"], minutes, last)
 
 
 def _knn_config(config: PretrainConfig) -> KnnConfig:
     return KnnConfig(data=config.data, images=config.images, hardware=config.hardware)
 
 
-def _judge(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
+def _evaluate(backbone: Any, data: DataSplits, config: PretrainConfig) -> dict[str, Any]:
     assert data.labeled is not None and data.val is not None
-    return judge_knn(backbone, data.labeled, data.val, _knn_config(config), device_for(data.train, config))
+    return evaluate_knn(backbone, data.labeled, data.val, _knn_config(config), device_for(data.train, config))
 
 
 def _introduce(data: DataSplits, config: PretrainConfig) -> None:
@@ -133,7 +133,7 @@ def _introduce(data: DataSplits, config: PretrainConfig) -> None:
 
 
 def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
-    """An anchor of each class with the neighbours that the finished backbone finds."""
+    """Draw an anchor of each class with its nearest neighbours by the finished backbone."""
     fabric = device_for(images, config)
     features = extract_features(load_backbone(root / "csml").to(fabric.device), images, config.images, fabric)
     neighbors, _ = top_k(features.by_stage[4], min(10, len(images) - 1))
@@ -145,6 +145,6 @@ def _draw_neighbors(root: Path, images: Images, config: PretrainConfig) -> None:
 def _report(root: Path) -> Path | None:
     try:
         return report([root / name for name in _METHODS], output=root / "report.html")
-    except MissingExtra as error:  # the comparison is worth having without it
+    except MissingExtra as error:  # the comparison is useful without it
         log.info("no report: %s", error)
         return None

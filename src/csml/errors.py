@@ -1,4 +1,4 @@
-"""The exception for errors that a user can fix, and words for what the machine reports."""
+"""The exception for errors that a user can fix, and one-line messages for errors of the machine."""
 
 import errno
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ class CsmlError(Exception):
 
 
 def one_line(text: object, longest: int = 2000) -> str:
-    """A message as one line, whatever a name in it contains."""
+    """A message as one line, even if a name in it contains line breaks."""
     line = " ".join(str(text).split())
     return line if len(line) <= longest else f"{line[:longest]}…"
 
@@ -31,7 +31,7 @@ _DISK = {
 
 
 def machine_problem(error: BaseException) -> str | None:
-    """What went wrong with the machine, in one line; None if the cause is another, such as a mistake in csml."""
+    """One line for an error of the machine; None if the cause is another, such as a bug in csml."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         return f"{place}{disk_problem(error)}"
@@ -41,9 +41,9 @@ def machine_problem(error: BaseException) -> str | None:
         return "there is not enough memory"
     if isinstance(error, RuntimeError) and "home directory" in str(error):
         return "~ or ~NAME: there is no home directory of that name; give the whole path"
-    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # said by Path.resolve
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # raised by Path.resolve
         return f"{_DISK[errno.ELOOP]} ({reason(error)})"
-    started = isinstance(error, EOFError) and str(error) == "unexpected EOF"  # said by the server that forks workers
+    started = isinstance(error, EOFError) and str(error) == "unexpected EOF"  # raised by the server that forks workers
     if started or (isinstance(error, RuntimeError) and "DataLoader worker" in str(error)):
         return (
             f"a process that decodes images was killed, perhaps for want of memory ({reason(error)}); "

@@ -1,4 +1,4 @@
-"""Optional packages: a missing one ends in one line that names the extra to install."""
+"""Optional packages: a missing one is a one-line error that names the extra to install."""
 
 import contextlib
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("", "csml"):  # no package of an extra: a mistake in csml
+        if (error.name or "").partition(".")[0] in ("", "csml"):  # not a package of an extra but a bug in csml
             raise
         raise missing(name, purpose, error.name) from error
 

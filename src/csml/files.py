@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # settings are parsed without numpy
 
 _MOST_JSON = 2**31
 _PART = ".part-"
-"""Stands in the name of every temporary file."""
+"""Part of the name of every temporary file."""
 
 
 def cache_dir() -> Path:
@@ -40,7 +40,7 @@ def cache_key(*values: object) -> str:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` if the block succeeds, so readers never see an incomplete file.
 
-    What a killed process has left of the same file is removed: its lock on the temporary file has gone with it.
+    Temporary files of the same file left by a killed process are removed: their locks ended with the process.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.name)}{_PART}*"):
@@ -59,23 +59,24 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether this is the name of a temporary file of `atomic_write`; where nobody writes, a killed process left it."""
+    """Whether this is the name of a temporary file of `atomic_write`; if no process is writing, a killed one left
+    it."""
     return path.name.startswith(".") and _PART in path.name
 
 
 def _locked_temporary(path: Path) -> tuple[int, Path]:
-    """A new file beside `path`, and its descriptor, which holds a lock on it where the disk has locks."""
+    """A new file beside `path`, and its descriptor, which holds a lock on it if the disk supports locks."""
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_PART}", suffix=path.suffix)
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(handle).st_nlink:
             return handle, Path(name)
-        os.close(handle)  # another writer of this file took it for a leftover before it was locked
+        os.close(handle)  # another writer of this file removed it as a leftover before it was locked
 
 
 def _remove_if_left(path: Path) -> None:
-    """Remove a temporary file whose writer is dead. Where that cannot be known, it stays."""
+    """Remove a temporary file whose writer is dead; keep it if that is unknown."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDWR)
         try:
@@ -87,7 +88,7 @@ def _remove_if_left(path: Path) -> None:
 
 @contextlib.contextmanager
 def _as_disk_error(path: Path) -> Iterator[None]:
-    """Libraries tell of a full disk in their own ways; here it is always an OSError that names the file."""
+    """Turn the various errors of libraries about a full disk into an OSError that names the file."""
     try:
         yield
     except OSError as error:
@@ -95,16 +96,16 @@ def _as_disk_error(path: Path) -> Iterator[None]:
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     except Exception as error:
-        code = re.search(r"\(os error (\d+)\)", str(error))  # safetensors, in Rust's words
+        code = re.search(r"\(os error (\d+)\)", str(error))  # safetensors, in Rust's wording
         if code is None and not any(word in str(error) for word in ("PytorchStreamWriter", "inline_container")):
             raise
         number = int(code[1]) if code else errno.ENOSPC
         raise OSError(number, os.strerror(number), str(path)) from error
 
 
-def leads_somewhere(path: Path) -> bool:
-    """Whether a file or folder is there. Raises OSError if none could be made there: on the way is a file, or a link
-    that leads nowhere or to itself, of which `Path.exists` says only that nothing is there."""
+def exists_or_creatable(path: Path) -> bool:
+    """Whether a file or folder exists. Raises OSError if none can be created because a parent is a file, or because of
+    a broken or circular link, for which `Path.exists` only returns False."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -115,7 +116,7 @@ def leads_somewhere(path: Path) -> bool:
 
 
 def require_file(path: str | os.PathLike[str]) -> None:
-    """Raise OSError unless `path` is a regular file: a pipe would be waited for, and a device may never end."""
+    """Raise OSError unless `path` is a regular file: reading a pipe would block, and a device may never end."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -124,7 +125,7 @@ def require_file(path: str | os.PathLike[str]) -> None:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """The content of a file that may come from anywhere; OSError if it is no regular file or has over `most` bytes."""
+    """The content of an untrusted file; OSError if it is not a regular file or larger than `most` bytes."""
     require_file(path)
     if os.stat(path).st_size > most:
         raise OSError(errno.EFBIG, f"it is larger than {most // 2**20:,} MB", str(path))
@@ -138,7 +139,7 @@ def checksum(path: Path) -> str:
 
 
 def open_matrix(path: Path, dtype: "type[np.generic]", shape: tuple[int, ...]) -> "np.ndarray":
-    """A .npy file in memory, to be filled. Its space is taken now: a disk that is full later would end the process."""
+    """A memory-mapped .npy file to fill. Its space is allocated now: a full disk later would kill the process."""
     import numpy as np
 
     matrix = np.lib.format.open_memmap(path, "w+", dtype, shape)
@@ -162,7 +163,7 @@ def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file; a damaged file is one clear line."""
+    """The value in a JSON file; a damaged file raises a one-line CsmlError."""
     try:
         return json.loads(read_file(path, _MOST_JSON).decode("utf-8"))
     except OSError as error:
@@ -172,7 +173,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; anything else is one clear line."""
+    """The object in a JSON file; anything else raises a one-line CsmlError."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise CsmlError(f"{path} holds a {type(value).__name__} instead of an object in braces")

@@ -1,7 +1,7 @@
 """Import lightning_fabric and torchvision without torch's compiler, whose import takes as long as torch's own.
 
-lightning_fabric imports it only to recognise networks that `torch.compile` has wrapped, torchvision to ask whether a
-device has it. As long as the compiler is not loaded no network is wrapped; whoever asks later is answered by it.
+lightning_fabric imports it only to recognise networks wrapped by `torch.compile`, torchvision to check whether a device
+supports it. Until the compiler is loaded, no network is wrapped; later checks use the real one.
 """
 
 import importlib
@@ -13,7 +13,7 @@ _COMPILER, _UTILITIES = "torch._dynamo", "torch._dynamo.utils"
 
 
 class _Deferred(type):
-    """The class of compiled networks, for whoever only asks whether something is one."""
+    """The class of compiled networks, for isinstance checks only."""
 
     def __instancecheck__(cls, one: object) -> bool:
         compiled = getattr(sys.modules.get(_COMPILER), "OptimizedModule", cls)
@@ -21,16 +21,16 @@ class _Deferred(type):
 
 
 class OptimizedModule(metaclass=_Deferred):
-    """Stands for the class of that name in torch._dynamo."""
+    """Placeholder for the class of that name in torch._dynamo."""
 
 
 def is_compile_supported(device_type: str) -> Any:
-    """As in torch._dynamo.utils, which is imported now."""
+    """As in torch._dynamo.utils, which is imported on this call."""
     return importlib.import_module(_UTILITIES).is_compile_supported(device_type)
 
 
 def import_light(package: str) -> None:
-    """Import the package, without the compiler if nobody has imported that or the package before."""
+    """Import the package, without the compiler unless that or the package has been imported before."""
     importlib.import_module("torch")
     if _COMPILER in sys.modules or package in sys.modules:
         return
@@ -40,7 +40,7 @@ def import_light(package: str) -> None:
     sys.modules |= {_COMPILER: compiler, _UTILITIES: utilities}
     try:
         importlib.import_module(package)
-    except (ImportError, AttributeError):  # another version wants more of the compiler: it will be imported as usual
+    except (ImportError, AttributeError):  # another version needs more of the compiler, which is then imported as usual
         for name in [name for name in sys.modules if name.partition(".")[0] == package]:
             del sys.modules[name]
     finally:

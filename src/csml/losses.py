@@ -19,7 +19,7 @@ class InfoNCE(NamedTuple):
 
 
 class Neighbors(NamedTuple):
-    """Keys of k neighbours of each query, which stand among the negatives, and what they weigh."""
+    """Keys of k neighbours of each query, which are also among the negatives, and their weights."""
 
     keys: Tensor
     """`(k, B, D)`"""
@@ -66,8 +66,8 @@ def info_nce(
 ) -> InfoNCE:
     """`multi_positive_info_nce` with the similarities behind it.
 
-    `neighbors` are further positives that stand among the negatives already: their terms are −log softmax(neighbour
-    against the first positive and the negatives), and what they weigh is taken from the other positives.
+    `neighbors` are further positives that are already among the negatives: their terms are −log softmax(neighbour
+    against the first positive and the negatives), and their weight is taken from the other positives.
     """
     # Full precision even under autocast: the error of bf16 products is up to 0.4 %, and dividing by τ multiplies it.
     with torch.autocast(query.device.type, enabled=False):

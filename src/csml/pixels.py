@@ -14,7 +14,7 @@ STD = (0.229, 0.224, 0.225)
 
 
 class Normalization(NamedTuple):
-    """How pixels in [0, 1] are normalised before a network sees them, by channel."""
+    """How pixels in [0, 1] are normalised for a network, by channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -22,7 +22,8 @@ class Normalization(NamedTuple):
 
 IMAGENET = Normalization(MEAN, STD)
 CROP_NUMBERS = 22
-"""Uniform random numbers that determine one random crop for any image size: ten tries of area and ratio, then y, x."""
+"""Uniform random numbers that determine one random crop for any image size: ten attempts at area and ratio, then y,
+x."""
 
 
 @dataclass(frozen=True)

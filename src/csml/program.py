@@ -1,4 +1,4 @@
-"""The name under which the user can call csml."""
+"""The name by which the user can call csml."""
 
 import shutil
 import sys

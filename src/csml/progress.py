@@ -1,4 +1,4 @@
-"""Progress bars: in a terminal, in a notebook, or none where nobody watches."""
+"""Progress bars: in a terminal, in a notebook, or none elsewhere."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,27 +12,27 @@ from csml.console import in_terminal, is_rank_zero, notebook_shell
 T = TypeVar("T")
 
 Listener = Callable[[str, int, int, str], None]
-"""Told the description of a bar, steps done, steps in all, and the note beside them."""
+"""Called with the description of a bar, steps done, total steps, and the note beside them."""
 _listeners: list[Listener] = []
 
 _SECONDS_BETWEEN_UPDATES = 0.25
-"""In a notebook, where every update is a message to the browser."""
+"""Minimum in a notebook, where every update is a message to the browser."""
 
 
 class Progress:
-    """A progress bar with a description, a count, the time passed and the time left. It disappears at the end.
+    """A progress bar with a description, a count, the time passed and the time left. It is removed at the end.
 
         with Progress("epoch 1/3", total=300) as bar:
             for batch in batches:
                 …
                 bar.advance(note="912 images/s")
 
-    It is silent where neither a terminal nor a notebook watches, and in all processes of a run but the first.
+    It is silent outside a terminal or notebook, and in all processes of a run except the first.
 
     Args:
-        description: what is under way.
+        description: the current work.
         total: number of steps.
-        done: steps that were done before; the time left is estimated from the others.
+        done: steps that were done before; they do not count for the estimate of the time left.
     """
 
     def __init__(self, description: str, total: int, done: int = 0) -> None:
@@ -45,7 +45,7 @@ class Progress:
                 self._bar = _NotebookBar(shell, self.description, self.total, self.done)
             elif in_terminal():
                 self._bar = _TerminalBar(self.description, self.total, self.done)
-        self._tell("")
+        self._report("")
         return self
 
     def advance(self, steps: int = 1, note: str = "") -> None:
@@ -53,9 +53,9 @@ class Progress:
         self.done += steps
         if self._bar is not None:
             self._bar.update(self.done, note)
-        self._tell(note)
+        self._report(note)
 
-    def _tell(self, note: str) -> None:
+    def _report(self, note: str) -> None:
         for listener in _listeners:
             listener(self.description, self.done, self.total, note)
 
@@ -68,7 +68,7 @@ class Progress:
 
 @contextmanager
 def reported_to(listener: Listener) -> Iterator[None]:
-    """Inside this block every progress bar tells the listener how far it is, whether or not anybody sees the bar."""
+    """Inside this block every progress bar reports to the listener, whether or not it is displayed."""
     _listeners.append(listener)
     try:
         yield

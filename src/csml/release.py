@@ -1,7 +1,7 @@
 """Name and version of the package, in one place: pyproject.toml reads the version, messages name the distribution."""
 
 DISTRIBUTION = "csml-vision"
-"""What pip installs. `csml` on the package index is somebody else's; the module and the command are called csml."""
+"""The name on the package index, where `csml` is another project; the module and the command are called csml."""
 VERSION = "0.1.0"
 
 

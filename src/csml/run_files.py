@@ -1,7 +1,7 @@
 """Names of the weight files in a run directory.
 
-`csml.weights` looks for these files in a directory, and `csml.runs` owns the directory. Neither can take the names from
-the other: `csml.weights` is the lower layer, and importing it takes seconds because of torch.
+`csml.weights` looks for these files in a directory, and `csml.runs` owns the directory. Neither can import the names
+from the other: `csml.weights` is the lower layer, and importing it takes seconds because of torch.
 """
 
 BACKBONE = "backbone.safetensors"

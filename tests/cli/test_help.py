@@ -10,7 +10,7 @@ from csml.cli.commands import COMMANDS
 from csml.cli.help import common_settings
 from csml.config import PretrainConfig
 from csml.config.build import leaves, sections
-from csml.config.layers import meant
+from csml.config.layers import suggestions
 
 PRETRAIN = [*leaves(PretrainConfig), *sections(PretrainConfig), "preset", "resume", "overwrite", "config"]
 
@@ -72,7 +72,7 @@ def test_help_with_a_command_is_its_help() -> None:
     ],
 )
 def test_a_mistyped_setting_suggests_the_nearest_real_one(typed: str, right: list[str]) -> None:
-    assert meant(typed, PRETRAIN) == right
+    assert suggestions(typed, PRETRAIN) == right
 
 
 def test_the_suggestion_stands_in_the_message() -> None:

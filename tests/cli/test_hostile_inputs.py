@@ -260,7 +260,7 @@ def test_what_nobody_foresaw_is_one_line_with_a_report(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("csml.cli._run", wrong)
     line = refused("pretrain", "--epochs", "3", code=70)
-    assert line.startswith("csml: error: csml made a mistake: ZeroDivisionError: secret; please report it with ")
+    assert line.startswith("csml: error: internal error: ZeroDivisionError: secret; please report it with ")
     report = Path(line.rpartition(" ")[2])
     assert report.is_relative_to(cache)
     text = report.read_text()

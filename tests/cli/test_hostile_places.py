@@ -139,7 +139,7 @@ def test_a_thread_that_fails_prints_no_traceback(
 
     assert fail(OSError(28, "No space left on device")) == ""
     line = fail(ZeroDivisionError("x"))
-    assert line.startswith("csml: csml made a mistake: ZeroDivisionError: x; please report it with ")
+    assert line.startswith("csml: internal error: ZeroDivisionError: x; please report it with ")
     assert line.count("\n") == 1
 
 
@@ -165,7 +165,7 @@ def test_supervised_does_not_train_on_pictures_that_nobody_asked_for() -> None:
 def test_a_picture_is_not_weights(tmp_path: Path) -> None:
     noise_photos(tmp_path, 1)
     line = refused("knn", tmp_path / "00.png", "--data", "synthetic")
-    assert "neither a .safetensors file nor one that torch has written" in line
+    assert "neither a .safetensors file nor a torch checkpoint" in line
 
 
 @pytest.mark.parametrize(

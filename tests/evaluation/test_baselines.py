@@ -111,7 +111,7 @@ def test_of_many_images_a_fixed_sample_is_judged_and_that_is_said(
     train, val = pictures(200, 0), pictures(40, 1)
     found = baselines_of_weights("random", train, val)
     assert (len(found.train), len(found.val)) == (50, 40)
-    assert found.notes == ("baselines are judged on a fixed sample of 50 of the 200 training images",)
+    assert found.notes == ("baselines are computed on a fixed sample of 50 of the 200 training images",)
     assert set(found.train.labels.tolist()) == {0, 1, 2, 3}
 
 

@@ -232,7 +232,7 @@ def test_a_request_that_fails_is_answered_in_one_line(
 
     monkeypatch.setattr(server.bench, "label", wrong)
     status, content = server.post("/api/label", {"ids": [1], "label": "late"})
-    assert status == 500 and content.startswith(b"csml made a mistake: ZeroDivisionError: nobody foresaw this")
+    assert status == 500 and content.startswith(b"internal error: ZeroDivisionError: nobody foresaw this")
     assert Path(content.decode().rpartition(" ")[2]).is_relative_to(cache)
     assert "Traceback" not in capfd.readouterr().err
 

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from csml.sheets.objects import class_colour, draw_objects, hides, place_name
+from csml.sheets.objects import class_colour, covers_too_much, draw_objects, place_name
 
 
 def filled(picture: Image.Image, label: int, classes: int) -> int:
@@ -24,9 +24,9 @@ def test_a_name_stands_outside_of_its_box_where_there_is_room() -> None:
 
 def test_a_name_hides_an_object_that_it_covers_by_a_third() -> None:
     place = (0.0, 0.0, 30.0, 10.0)
-    assert not hides(place, [(0, 0, 30, 50)], [])
-    assert hides(place, [(0, 0, 30, 30)], [])
-    assert hides(place, [], [(29.0, 9.0, 40.0, 20.0)])
+    assert not covers_too_much(place, [(0, 0, 30, 50)], [])
+    assert covers_too_much(place, [(0, 0, 30, 30)], [])
+    assert covers_too_much(place, [], [(29.0, 9.0, 40.0, 20.0)])
 
 
 def test_in_a_crowd_objects_stay_visible_and_each_class_is_named() -> None:

@@ -191,7 +191,7 @@ def moment_of(notes: Path) -> str:
 def last_lines(victim: Victim, how: str) -> Iterator[str]:
     """The last line of each command that was not killed; raises Lost if it is not for people."""
     text = victim.printed
-    if any(sign in text for sign in ("Traceback", "made a mistake", "Logging error", "frame #")):
+    if any(sign in text for sign in ("Traceback", "internal error", "Logging error", "frame #")):
         raise Lost(f"a traceback at {how}: {text[-1500:]}")
     # " failed: " is a line of ablate
     messages = [line for line in text.splitlines() if line.startswith("csml: ") or " failed: " in line]

@@ -5,7 +5,7 @@ import torch
 
 from csml.models.backbones import build_backbone
 from csml.training.classification import tests_after as is_tested
-from csml.training.tuning import last_stage_parameters, soften, tunable, with_linear
+from csml.training.tuning import apply_temperature, last_stage_parameters, tunable, with_linear
 
 LINEAR = (torch.randn(3, 128, dtype=torch.float64), torch.zeros(3, dtype=torch.float64))
 
@@ -34,7 +34,7 @@ def test_a_temperature_inside_the_linear_layer_divides_the_scores() -> None:
     classifier = with_linear(build_backbone("nano"), LINEAR).eval()
     images = torch.randn(4, 3, 32, 32)
     before = classifier(images)
-    soften(classifier, 2.5)
+    apply_temperature(classifier, 2.5)
     torch.testing.assert_close(classifier(images), before / 2.5)
 
 

@@ -20,7 +20,7 @@ from csml.console import show_log
 from csml.distributed.launch import join_world
 from csml.distributed.world import World
 from csml.errors import CsmlError, disk_problem
-from csml.files import leads_somewhere
+from csml.files import exists_or_creatable
 from csml.runs.interruption import Interrupted, StopSignals
 from csml.runs.locks import unclaimed
 
@@ -61,7 +61,7 @@ def ablate(file: PathLike, *, config: PathLike | None = None, **settings: Any) -
     plan = Plan.of(ablation, made)
     for key, place in (("out", plan.folder), ("runs", Path(made.runs).expanduser() if made.runs else plan.folder)):
         try:
-            if leads_somewhere(place) and not place.is_dir():
+            if exists_or_creatable(place) and not place.is_dir():
                 raise CsmlError(f"{key}: {place} is a file; give a folder, or the name of a new one")
         except OSError as error:
             raise CsmlError(f"{key}: cannot make {place} ({disk_problem(error)})") from error

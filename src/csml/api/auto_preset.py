@@ -76,16 +76,16 @@ def choose_preset(train: Images) -> AutoPreset:
         preset, why = "photos", f"{facts}, no GPU"
     else:
         preset, why = "photos-scratch", f"{facts}, no GPU, and no weights to start from: {install_command('weights')}"
-    usual = preset_settings(preset)
+    preset_values = preset_settings(preset)
     chosen: dict[str, Any] = {}
     if preset != "photos-scratch":
         chosen["epochs"] = int(np.clip(round(_VISITS / count), _FEWEST_EPOCHS, _MOST_EPOCHS))
         seen = max(_SMALLEST_SIDE, 16 * -(-side // 16))
-        chosen["images.size"] = min(usual["images.size"], seen)
-        if "images.eval_size" in usual:
-            chosen["images.eval_size"] = min(usual["images.eval_size"], _ENLARGED * seen)
-    chosen["batch_size"] = min(usual["batch_size"], max(2, count // 2))
-    return AutoPreset(preset, {key: value for key, value in chosen.items() if usual.get(key) != value}, why)
+        chosen["images.size"] = min(preset_values["images.size"], seen)
+        if "images.eval_size" in preset_values:
+            chosen["images.eval_size"] = min(preset_values["images.eval_size"], _ENLARGED * seen)
+    chosen["batch_size"] = min(preset_values["batch_size"], max(2, count // 2))
+    return AutoPreset(preset, {key: value for key, value in chosen.items() if preset_values.get(key) != value}, why)
 
 
 def explain(choice: AutoPreset, config: PretrainConfig, images: int, call: Mapping[str, Any]) -> None:

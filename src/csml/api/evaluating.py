@@ -20,7 +20,7 @@ from csml.distributed.launch import join_world
 from csml.distributed.world import world_of
 from csml.evaluation.baseline_comparison import shortfall
 from csml.evaluation.baselines import CHANCE, Baselines, baselines_of_weights
-from csml.evaluation.knn import judge_knn
+from csml.evaluation.knn import evaluate_knn
 from csml.files import read_json, write_json
 from csml.models.backbones import Backbone
 from csml.runs.checkpoint import remove_checkpoints
@@ -115,7 +115,7 @@ def evaluate_weights(
         fabric: device, precision and processes.
         quiet: do not log images that cannot be read.
     """
-    result = judge_knn(backbone, train, val, config, fabric, quiet=quiet)
+    result = evaluate_knn(backbone, train, val, config, fabric, quiet=quiet)
     if config.baselines:
         found = baselines_of_weights(weights, train, val)
         result["baselines"] = found.by_knn(config, fabric)
@@ -236,8 +236,8 @@ def _linear_baselines(
         if name == PIXELS:  # pixels would need a learning rate of their own
             continue
         run = RunDirectory(probe_directory(path).root / name)
-        judge = partial(_top1, config, found, run, fabric)
-        scores[name] = found.score(name, ("linear", settings), judge, fabric)
+        evaluate = partial(_top1, config, found, run, fabric)
+        scores[name] = found.score(name, ("linear", settings), evaluate, fabric)
     return scores
 
 

@@ -20,7 +20,7 @@ from csml.errors import CsmlError
 from csml.evaluation.accuracy import accuracy, confusion
 from csml.evaluation.calibration import calibration_error
 from csml.evaluation.features import extract_features
-from csml.evaluation.few_labels import USUAL_PENALTY, CrossValidated, choose, fit_frozen, splits, try_frozen
+from csml.evaluation.few_labels import DEFAULT_PENALTY, CrossValidated, choose, fit_frozen, splits, try_frozen
 from csml.evaluation.folds import draw_folds
 from csml.evaluation.label_spreading import NeighborGraph, fit_spread, link_neighbors, try_spread
 from csml.evaluation.stored_features import stored_features
@@ -32,7 +32,7 @@ from csml.runs.trust import save_trust, trust_in
 from csml.training.build import seeded
 from csml.training.classification import Classification
 from csml.training.loop import TrainingLoop
-from csml.training.tuning import TUNED, soften, tunable, tuning_config, with_linear
+from csml.training.tuning import TUNED, apply_temperature, tunable, tuning_config, with_linear
 from csml.weights import load_backbone, save_backbone, save_classifier
 
 log = logging.getLogger("csml")
@@ -86,10 +86,10 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
     chosen = choose(tried) if tried else None
     how = chosen.how if chosen else _without_folds(config.how, known)
     temperature = chosen.temperature if chosen else 1.0
-    penalty = next((one.penalty for one in tried if one.penalty), USUAL_PENALTY)
+    penalty = next((one.penalty for one in tried if one.penalty), DEFAULT_PENALTY)
     log.info("learning from %d labels: %s", len(known.labels), how)
     classifier = _learn(session, config, known, how, penalty)
-    soften(classifier, temperature)
+    apply_temperature(classifier, temperature)
     expected, error = (chosen.expected, chosen.error) if chosen else (None, None)
     features = known.features if how not in TUNED else _read(known.images, config, fabric, classifier).features
     result: dict[str, Any] = {

@@ -56,7 +56,7 @@ def build_fabric(config: HardwareConfig, decoders: int = 0) -> Fabric:
             nodes = max(1, int(os.environ["WORLD_SIZE"]) // local)
             fabric = Fabric(
                 accelerator=accelerator, strategy=strategy, devices=local, num_nodes=nodes, precision=precision,
-                plugins=TorchElasticEnvironment(),  # join_world has set its variables, whatever the launcher
+                plugins=TorchElasticEnvironment(),  # join_world has set its variables for any launcher
             )  # fmt: skip
             fabric.launch()
             return fabric
@@ -66,7 +66,7 @@ def build_fabric(config: HardwareConfig, decoders: int = 0) -> Fabric:
 
 
 def use_cores(config: HardwareConfig, accelerator: str, decoders: int) -> None:
-    """Let a CPU train with all cores but those of the worker processes that decode; OMP_NUM_THREADS is the most."""
+    """Train on a CPU with all cores except those of the decoding workers; at most OMP_NUM_THREADS."""
     if config.threads is None and accelerator == "cpu":
         allowed = os.environ.get("OMP_NUM_THREADS", "")
         most = int(allowed) if allowed.isdecimal() and int(allowed) else cores_each()

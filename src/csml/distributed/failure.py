@@ -1,4 +1,4 @@
-"""One process fails: it leaves a note in the store that all share, and the others tell who failed, and why."""
+"""When one process fails, it leaves a note in the shared store, and the others report which one failed and why."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from csml.distributed.launch import is_lost
 from csml.errors import CsmlError, one_line
 
 _WAIT = 2.0
-"""Seconds in which the others may say that they live, and the one that failed may leave its note."""
+"""Seconds for the others to report that they are alive, and for the failed one to leave its note."""
 _PATIENCE = timedelta(seconds=5)
 
 
@@ -22,14 +22,14 @@ class ProcessLost(CsmlError):
 
 
 def note_failure(error: BaseException) -> None:
-    """Tell the other processes why this one ends. Nothing happens where there are none, or they cannot be reached."""
+    """Tell the other processes why this one ends; does nothing if there are none or they cannot be reached."""
     if dist.is_initialized():
         with suppress(Exception):
             _store().set(_key("failed", dist.get_rank()), f"{_here()} failed: {one_line(error, 500)}")
 
 
 def who_failed(error: BaseException) -> str | None:
-    """Which process of the run is gone, and why, as far as it can be known; None if this error has another cause."""
+    """The process that failed, and why, as far as known; None if this error has another cause."""
     if not dist.is_initialized() or not isinstance(error, RuntimeError) or not is_lost(error):
         return None
     others = [rank for rank in range(dist.get_world_size()) if rank != dist.get_rank()]
@@ -41,7 +41,7 @@ def who_failed(error: BaseException) -> str | None:
         if notes:
             return notes[0]
         gone = [rank for rank in others if not store.check([_key("alive", rank)])]
-    except Exception:  # the store has gone with the process that holds it
+    except Exception:  # the store ended with the process that holds it
         return "process 0, which the others meet at, no longer answers; perhaps it was killed"
     names = ", ".join(map(str, gone)) or "another"
     return f"process {names} of {len(others) + 1} no longer answers; perhaps it was killed, or its machine is down"

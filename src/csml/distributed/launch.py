@@ -22,7 +22,7 @@ PATIENCE = timedelta(minutes=30)
 """Timeout of collectives. A slow process may be writing a checkpoint to a slow disk or decoding larger images. A dead
 process closes its connections, which is noticed at once."""
 _HOST_PATIENCE = timedelta(seconds=3)
-"""How much longer process 0 waits for all to join: the others ask its store who is missing."""
+"""How much longer process 0 waits for all to join, so that the others can query its store for missing processes."""
 
 
 def join_world(hardware: HardwareConfig) -> World:
@@ -49,9 +49,9 @@ def join_world(hardware: HardwareConfig) -> World:
 
 
 def _meet(size: int, backend: str, patience: timedelta) -> None:
-    """Wait until every process is there, and connect them. Raises a CsmlError that names who is missing.
+    """Wait until every process has started, and connect them. Raises a CsmlError that names the missing ones.
 
-    torch alone would wait as long as collectives may take, and not say for whom.
+    torch alone would wait for the timeout of collectives, without naming the missing process.
     """
     rank, host, port = _number("RANK", None), os.environ.get("MASTER_ADDR", "127.0.0.1"), _number("MASTER_PORT", None)
     if not 0 <= rank < size:
@@ -75,14 +75,14 @@ def _meet(size: int, backend: str, patience: timedelta) -> None:
             raise CsmlError(f"{_missing([0], size, patience)}; it was expected at {host}:{port}") from error
         raise CsmlError(f"process 0 of {size}, which the others meet at, has ended before all had joined") from error
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
-    # A function of torch.distributed only since 2.9; before, under this name.
+    # Public in torch.distributed only since 2.9; private before.
     set_timeout = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
     set_timeout(PATIENCE)
     store.set_timeout(PATIENCE)
 
 
 def joined_key(rank: int) -> str:
-    """The key of the store that says that a process has started and found the others' meeting place."""
+    """The key by which a process records in the store that it has started and joined."""
     return f"csml/joined/{rank}"
 
 
@@ -96,7 +96,7 @@ def _missing(ranks: list[int], size: int, patience: timedelta) -> str:
 
 
 def _number(name: str, otherwise: int | None) -> int:
-    """A number that a launcher has set in the environment."""
+    """A number from an environment variable set by a launcher."""
     text = os.environ.get(name, "" if otherwise is None else str(otherwise))
     if not text.isdecimal():
         raise CsmlError(
@@ -108,7 +108,7 @@ def _number(name: str, otherwise: int | None) -> int:
 def leave_world() -> None:
     """Close the connections to the other processes and end the threads of gloo, while Python still runs.
 
-    A thread that is left to the very end can abort the process after its work is done.
+    A thread that still runs at exit can abort the process after its work is done.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -129,13 +129,13 @@ def require_alone(command: str, hardware: HardwareConfig) -> None:
 def was_restarted(world: World) -> bool:
     """Whether torchrun or SLURM has restarted the run after a process or a machine died.
 
-    The maximum over all processes counts, since torchrun on a machine that came back starts to count from 0.
+    The maximum over all processes counts, because torchrun on a rebooted machine starts counting from 0.
     """
     return world.all_reduce_max(restart_count()) > 0
 
 
 def restart_count() -> int:
-    """How often torchrun or SLURM has restarted this process, as far as it knows."""
+    """How often torchrun or SLURM has restarted this process, as far as known."""
     return max(_number(name, 0) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
 
 
@@ -148,7 +148,7 @@ def is_lost(error: RuntimeError) -> bool:
 def _set_variables_from_slurm() -> None:
     """Under srun, set torchrun's environment variables (RANK, WORLD_SIZE, …) from SLURM's."""
     env = os.environ
-    size = env.get("SLURM_STEP_NUM_TASKS", "1")  # set in a step, which only srun starts; a batch script is not a step
+    size = env.get("SLURM_STEP_NUM_TASKS", "1")  # set only in steps started by srun, not in a batch script
     if "RANK" in env or size == "1" or "SLURM_PROCID" not in env:
         return
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment

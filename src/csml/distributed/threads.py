@@ -1,7 +1,7 @@
-"""CPU threads beside other programs: as many as there are free cores, decided again and again while a run goes.
+"""Adapts the number of CPU threads to the free cores during a run, because other programs need cores too.
 
 Threads that compute together wait for each other a thousand times a second. If another program takes the core of one of
-them, all wait, and a run of two threads falls to a fifth of its speed; with one thread it keeps more than half.
+them, all wait: a run with two threads drops to a fifth of its speed; with one thread it keeps more than half.
 """
 
 import logging
@@ -21,16 +21,16 @@ log = logging.getLogger("csml")
 _WINDOW = 0.5
 """Seconds between two decisions."""
 _CROWDED = 0.1
-"""Share of their time that threads wait for a core, from which on there are too many of them."""
+"""Share of time spent waiting for a core above which there are too many threads."""
 _FREE = 0.75
-"""A core that idles so much of the time is free."""
+"""A core counts as free if it idles for at least this share of the time."""
 _LONGEST_PAUSE = 64.0
-"""Seconds after which more threads are tried again at the latest, however often that was a mistake."""
+"""Longest time in seconds before more threads are tried again, however often that failed."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread: small operations gain nothing from more, and wait long beside other programs."""
+    """Compute with one thread: small operations gain nothing from more, and wait long if other programs run."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -40,18 +40,18 @@ def one_thread() -> Iterator[None]:
 
 
 class Reading(NamedTuple):
-    """What Linux has counted since the start, in seconds."""
+    """Counters of Linux since the start, in seconds."""
 
     at: float
     """the clock"""
     waited: float
-    """of all threads of this process: ready to run, but without a core"""
+    """total time that threads of this process were ready to run but had no core"""
     idle: float
-    """of all cores that this process may use"""
+    """total idle time of the cores that this process may use"""
 
 
 def read_meters(proc: Path = Path("/proc")) -> Reading | None:
-    """None where the system does not count."""
+    """The current counters; None if the system has none."""
     cores = {f"cpu{core}" for core in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
     try:
         waited = sum(_waited(task / "schedstat") for task in (proc / "self" / "task").iterdir())
@@ -66,18 +66,18 @@ def read_meters(proc: Path = Path("/proc")) -> Reading | None:
 def _waited(file: Path) -> float:
     try:
         return int(file.read_text().split()[1]) / 1e9
-    except (FileNotFoundError, ProcessLookupError):  # the thread has just ended
+    except (FileNotFoundError, ProcessLookupError):  # the thread just ended
         return 0.0
 
 
 def better_threads(threads: int, most: int, waited: float, idle: float) -> int:
-    """The number of threads for the next moment.
+    """The number of threads for the next window.
 
     Args:
-        threads: how many there are now.
-        most: never more than these; a quarter of them is the least.
-        waited: cores that the threads were waiting for, on average.
-        idle: cores that nobody used, on average.
+        threads: current number.
+        most: upper limit; a quarter of it is the lower limit.
+        waited: average number of cores that the threads were waiting for.
+        idle: average number of idle cores.
     """
     if waited >= _CROWDED * threads and threads > 1:
         # n threads and f others on n cores wait w = n·f / (n + f) cores long.
@@ -102,17 +102,17 @@ class Threads:
         self._told = False
 
     def adapt(self) -> None:
-        """Look at the meters if it is time to, and change the number of threads; cheap, to be called at every step."""
+        """Read the counters when a window has passed, and change the number of threads; cheap, called at every step."""
         if self._last is None or time.monotonic() - self._last.at < _WINDOW:
             return
-        if self.now != torch.get_num_threads():  # set by whoever knows how many cores decode images
+        if self.now != torch.get_num_threads():  # set elsewhere, by code that knows how many cores decode images
             self.most = self.now = torch.get_num_threads()
         before, self._last = self._last, read_meters()
         if self._last is not None:
             self.decide(before, self._last)
 
     def decide(self, before: Reading, now: Reading) -> None:
-        """Change the number of threads by what was counted between two readings."""
+        """Change the number of threads based on two readings."""
         seconds = now.at - before.at
         waited, idle = (now.waited - before.waited) / seconds, (now.idle - before.idle) / seconds
         wanted = better_threads(self.now, self.most, waited, idle)
@@ -137,13 +137,13 @@ class Threads:
         pass
 
     def __exit__(self, *error: object) -> None:
-        """All threads again, for what follows."""
+        """Restore all threads."""
         if self.now != self.most:
             self.now = self.most
             torch.set_num_threads(self.most)
 
 
 def threads_for(hardware: HardwareConfig, device: torch.device) -> Threads:
-    """Those of this process now. They stay as many if the user has said how many, where a GPU computes, and in compiled
-    code, which would be compiled again for another number."""
+    """The threads of this process. Their number is fixed if the user has set it, if a GPU computes, and for compiled
+    code, which would be recompiled for another number."""
     return Threads(fixed=hardware.threads is not None or device.type != "cpu" or hardware.compile)

@@ -1,7 +1,7 @@
-"""What is faster on this machine: measured once, in some tenths of a second, and remembered in csml's cache folder.
+"""Measures once which of several variants is faster on this machine, in some tenths of a second, and caches the choice.
 
-Two kinds of CPU differ by more than their flags say. What is measured is therefore the work itself, and what is kept is
-a choice in words, so that a later run on the same machine chooses the same.
+CPUs differ by more than their flags tell, so the work itself is measured. The choice is stored, so that later runs on
+the same machine make the same one.
 """
 
 import os
@@ -19,9 +19,9 @@ from csml.errors import CsmlError
 from csml.files import cache_dir, cache_key, read_object, write_json
 
 OFF = "CSML_MEASURE"
-"""Environment variable: with the value 0 nothing is measured, and the flags of the CPU decide."""
+"""Environment variable: if it is 0, nothing is measured, and the flags of the CPU decide."""
 _LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
-"""Environment variables that keep libraries from using what the CPU has."""
+"""Environment variables that restrict the CPU features libraries use."""
 
 
 def is_measuring_allowed() -> bool:
@@ -33,20 +33,21 @@ def measured_once(what: str, of: tuple[object, ...], measure: Callable[[], dict[
 
     Args:
         what: a name for the file in the cache.
-        of: all that the result depends on, beside the machine.
-        measure: returns what JSON can hold.
+        of: everything that the result depends on, except the machine.
+        measure: returns a value that JSON can represent.
     """
     path = cache_dir() / "measured" / f"{what}-{cache_key(machine(), of)}.json"
-    with suppress(OSError, CsmlError):  # none yet, or not readable: measured again
+    with suppress(OSError, CsmlError):  # missing or unreadable: measured again
         return read_object(path)
     found = measure()
-    with suppress(OSError, CsmlError):  # a cache that cannot be written is only slow
+    with suppress(OSError, CsmlError):  # a cache that cannot be written only costs time
         write_json(path, found)
     return found
 
 
 def machine() -> tuple[object, ...]:
-    """What decides which of two things is faster. Not the number of threads: it changes as a run goes."""
+    """Properties of the machine that decide which variant is faster. Not the number of threads, which changes in a
+    run."""
     limits = tuple(os.environ.get(name) for name in _LIMITS)
     return (_cpu_model(), torch.__version__, torch.backends.cpu.get_cpu_capability(), *limits)
 
@@ -58,9 +59,9 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def fastest_times(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The least CPU seconds of each side on one thread, taken in turns after one round that only prepares."""
+    """The least CPU seconds of each variant on one thread, measured in turns after a warm-up round."""
     best = dict.fromkeys(sides, float("inf"))
-    with one_thread():  # by CPU time on one thread, other programs change a measurement little
+    with one_thread():  # CPU time on one thread depends little on other programs
         for round in range(rounds + 1):
             for name, work in sides.items():
                 seconds = cpu_seconds(work)

@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 def whole(rows: int) -> Part:
-    """The part that is a whole batch of `rows` rows, for a single process."""
+    """The part for a whole batch of `rows` rows in a single process."""
     return Part(0, rows, rows)
 
 

@@ -1,4 +1,4 @@
-"""A result beside its baselines, in words: what stands where, and what to try where a baseline is better."""
+"""Compares a result with its baselines in words, with advice if a baseline is better."""
 
 from collections.abc import Mapping
 
@@ -16,11 +16,11 @@ def in_words(scores: Mapping[str, float]) -> str:
 
 
 def shortfall(weights: str, measure: str, accuracy: float, scores: Mapping[str, float]) -> str | None:
-    """One line if a baseline is better than the weights: which, and what to try. None if all are beaten.
+    """One line if a baseline is better than the weights: which, and what to try; else None.
 
     Args:
-        weights: what was judged.
-        measure: such as `20-NN`.
+        weights: the evaluated weights.
+        measure: for example `20-NN`.
         accuracy: of the weights.
         scores: baseline → accuracy.
     """

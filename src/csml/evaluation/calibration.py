@@ -1,4 +1,4 @@
-"""Calibration of probabilities: a temperature from predictions on images that were held out, and how well it did."""
+"""Calibration of probabilities: a temperature from predictions on held-out images, and the calibration error."""
 
 import math
 from collections.abc import Callable
@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 
 _LARGEST = 1e3
-"""Largest temperature; the smallest is one by it."""
+"""Largest temperature; the smallest is its inverse."""
 _HALVINGS = 50
 
 
 def fit_temperature(scores: Tensor, labels: Tensor, smoothing: float | None = None) -> float:
     """The T for which softmax(scores / T) has the lowest cross-entropy.
 
-    The target of a row is not its class alone but keeps a small share for all classes, by default 1 / (rows + 2), as
-    in Platt's scaling: a handful of predictions that happen to be right must not give a probability of one.
+    Targets are smoothed by 1 / (rows + 2) by default, as in Platt's scaling: a few predictions that happen to be right
+    must not give a probability of one.
 
     Args:
-        scores: `(Q, classes)`, of images that the classifier did not learn from.
+        scores: `(Q, classes)`, of images that the classifier was not trained on.
         labels: `(Q,)` int64.
-        smoothing: share of the target that is spread over all classes.
+        smoothing: share of each target that is spread over all classes.
     """
     scores = scores.double()
     share = 1 / (len(labels) + 2) if smoothing is None else smoothing
@@ -35,7 +35,7 @@ def fit_temperature(scores: Tensor, labels: Tensor, smoothing: float | None = No
 
 
 def temperature_for(scores: Tensor, probability: float) -> float:
-    """The T for which the predicted classes of scores `(Q, classes)` have a given mean probability."""
+    """The T for which the predicted classes of scores `(Q, classes)` have the given mean probability."""
     scores = scores.double()
     return _bisect(lambda temperature: bool((scores / temperature).softmax(1).amax(1).mean() > probability))
 
@@ -50,12 +50,12 @@ def _bisect(too_low: Callable[[float], bool]) -> float:
 
 
 def calibration_error(probabilities: Tensor, right: Tensor, bins: int = 15) -> float:
-    """Expected calibration error: |share that is right − mean probability| in bins of equal width, weighted by size.
+    """Expected calibration error: |accuracy − mean probability| in bins of equal width, weighted by size.
 
     Args:
         probabilities: `(Q,)`, of the predicted class.
         right: `(Q,)` bool: the prediction is right.
-        bins: number of bins over (0, 1]; a bin has its upper bound.
+        bins: number of bins over (0, 1]; each includes its upper bound.
     """
     place = (probabilities.double() * bins).ceil().long().clamp(1, bins) - 1  # (Q,)
     gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, place, right.double() - probabilities.double())

@@ -45,10 +45,10 @@ def coco_scores(
 
 
 class _Numbers:
-    """Images and classes by numbers from 1: a file's ids may be texts, both kinds mixed, or beyond numpy's range."""
+    """Images and classes numbered from 1: a file's ids may be strings, mixed types, or beyond numpy's range."""
 
     def __init__(self, scenes: Scenes) -> None:
-        # Detections of equal score count in this order.
+        # Detections of equal score are ranked in this order.
         order = sorted(scenes.image_ids, key=lambda id: (isinstance(id, str), id))
         self.image = {id: number for number, id in enumerate(order, start=1)}
         self.category = {id: number for number, id in enumerate(scenes.category_ids, start=1)}
@@ -76,7 +76,7 @@ def _score(
         truth.createIndex()
         found = COCO()
         if results:
-            found = truth.loadRes([dict(row) for row in results])  # it adds fields of its own
+            found = truth.loadRes([dict(row) for row in results])  # it adds its own fields
         else:
             found.dataset = {**content, "annotations": []}
             found.createIndex()
@@ -104,7 +104,7 @@ def _percent(value: float) -> float | None:
 def _completed(file: Path, scenes: Scenes) -> dict[str, Any]:
     """The content of a COCO file, with the fields that pycocotools requires but some exporters leave out.
 
-    What pycocotools could not compute with is passed over, as it was when the file was first read (`repair.py`).
+    Entries that pycocotools cannot process are skipped, as when the file was first read (`repair.py`).
     """
     content = read_coco(file)
     sizes = {id: tuple(size) for id, size in zip(scenes.image_ids, scenes.annotations.sizes.tolist(), strict=True)}

@@ -1,4 +1,4 @@
-"""What a detector gets wrong: precision and recall, the best threshold, confusions, and errors by kind.
+"""Errors of a detector: precision and recall, the best threshold, confusion matrix, and errors by kind.
 
 A detection hits an object of its class with an IoU of at least 0.5. Crowds and difficult objects are left out.
 """
@@ -15,14 +15,14 @@ if TYPE_CHECKING:  # needs the extra [detect], which a report does not
 
 BACKGROUND = "background"
 KINDS = ("class", "place", "duplicate", "background")
-"""Kinds of wrong detections: of another class, with an IoU of 0.1 to 0.5, found before, where nothing is."""
+"""Kinds of wrong detections: another class, IoU of 0.1 to 0.5, duplicate, background."""
 _HIT, _NEAR = 0.5, 0.1
 _MARKS = 101
-"""Recalls at which curves are given."""
+"""Number of recall points of a curve."""
 _EXTREMES = 8
-"""Best and worst images that are named."""
+"""Number of best and of worst images to list."""
 _BEST = "best F1 at IoU 0.5 on the test images"
-"""Why a detector's threshold is what it is."""
+"""How a detector's threshold was chosen."""
 
 
 class _Image(NamedTuple):
@@ -40,7 +40,7 @@ class _Image(NamedTuple):
 
 
 def detection_errors(scenes: "Scenes", results: list[dict[str, Any]], image_ids: list[int | str]) -> dict[str, Any]:
-    """Curves, threshold, confusions and errors of detections in COCO's result format; plain values for JSON.
+    """Curves, threshold, confusion matrix and errors of detections in COCO's result format; plain values for JSON.
 
     Args:
         scenes: the ground truth.
@@ -93,7 +93,7 @@ def _gathered(scenes: "Scenes", results: list[dict[str, Any]], image_ids: list[i
 
 
 def _hits(image: _Image) -> np.ndarray:
-    """The object `(D,)` that each detection hits, or −1; each object is hit once."""
+    """The object `(D,)` that each detection hits, or −1; each object can be hit only once."""
     hit = np.full(len(image.labels), -1)
     left = np.ones(len(image.truth), bool)
     for row, label in enumerate(image.labels.tolist()):
@@ -105,18 +105,18 @@ def _hits(image: _Image) -> np.ndarray:
 
 
 def _best_f1(scores: np.ndarray, right: np.ndarray, total: int) -> tuple[float, float]:
-    """The score from which on detections have the best F1, and that F1."""
+    """The score threshold with the best F1, and that F1."""
     if not len(scores) or not total:
         return 0.5, 0.0
     order = np.argsort(-scores, kind="stable")
     f1 = 2 * np.cumsum(right[order]) / (np.arange(1, len(order) + 1) + total)
-    f1[np.flatnonzero(np.diff(scores[order]) == 0)] = 0.0  # a threshold lets all detections of a score in, or none
+    f1[np.flatnonzero(np.diff(scores[order]) == 0)] = 0.0  # a threshold keeps all detections of a score, or none
     best = int(f1.argmax())
     return (float(scores[order][best]), float(f1[best])) if f1[best] > 0 else (0.5, 0.0)
 
 
 def _curve(scores: np.ndarray, right: np.ndarray, total: int) -> dict[str, list[float]] | None:
-    """Precision at 101 recalls, the highest at this recall or above, as pycocotools has it; None without objects."""
+    """Precision at 101 recalls, the highest at this recall or above, as in pycocotools; None without objects."""
     if not total:
         return None
     hits = np.cumsum(right[np.argsort(-scores, kind="stable")])
@@ -130,13 +130,13 @@ def _curve(scores: np.ndarray, right: np.ndarray, total: int) -> dict[str, list[
 
 
 def _confusion(images: list[_Image], threshold: float, scenes: "Scenes") -> list[list[int]]:
-    """Rows: what there is; columns: what was detected; the last of both is the background."""
+    """Rows: true class; columns: detected class; the last of both is the background."""
     classes = len(scenes.classes)
     counts = np.zeros((classes + 1, classes + 1), np.int64)
     for image in images:
         left = np.ones(len(image.truth), bool)
         for row in np.flatnonzero(image.scores >= threshold).tolist():
-            # Of several objects at this place, one of the same class is the one that is meant.
+            # Of several objects at this place, prefer one of the same class.
             overlaps = np.where(left & (image.overlaps[row] >= _HIT), image.overlaps[row], 0.0)
             overlaps = overlaps + (overlaps > 0) * (image.truth == image.labels[row])
             place = int(overlaps.argmax()) if len(overlaps) and overlaps.max() > 0 else -1
@@ -179,7 +179,7 @@ def _kinds(scenes: "Scenes", images: list[_Image], hits: list[np.ndarray], thres
 
 
 def _kind(image: _Image, row: int) -> str:
-    """Why a detection is wrong."""
+    """The kind of error of a wrong detection."""
     overlaps = image.overlaps[row]
     same = image.truth == image.labels[row]
     if (overlaps[same] >= _HIT).any():

@@ -1,4 +1,4 @@
-"""The test of a detector in words and tables, for a page of any kind."""
+"""The test of a detector as text and tables, for any kind of page."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ class Section(NamedTuple):
 
 
 def detection_sections(result: dict[str, Any]) -> list[Section]:
-    """Tables of detect.json: scores, classes, errors by kind, confusions, best and worst images."""
+    """Tables of detect.json: scores, classes, errors by kind, confusion matrix, best and worst images."""
     scored = {kind: result[kind] for kind in ("box", "mask") if kind in result}
     names = [name for name in scored["box"] if not name.startswith("per_class")]
     sections = [
@@ -45,13 +45,13 @@ def detection_sections(result: dict[str, Any]) -> list[Section]:
         *sections,
         Section(
             "Errors by kind",
-            f"{chosen} class: another one; place: IoU 0.1 to 0.5; duplicate: found before.",
+            f"{chosen} class: wrong class; place: IoU 0.1 to 0.5; duplicate: already detected.",
             ["class", *kinds],
             [[name, *(str(row[kind]) for kind in kinds)] for name, row in counts.items()],
         ),
         Section(
             "Confusions",
-            f"{chosen} Rows: what there is; columns: what was detected.",
+            f"{chosen} Rows: true class; columns: detected class.",
             ["", *confusion["names"]],
             [[name, *map(str, row)] for name, row in zip(confusion["names"], confusion["counts"], strict=True)],
         ),

@@ -1,4 +1,4 @@
-"""A test of a detector on annotated images: detections, scores, and what it gets wrong."""
+"""A test of a detector on annotated images: detections, scores and errors."""
 
 from typing import Any, NamedTuple
 
@@ -15,10 +15,10 @@ from csml.models.detectors import Detector
 
 
 class Tested(NamedTuple):
-    """The outcome of a test."""
+    """The result of a test."""
 
     scores: dict[str, Any]
-    """box and, with masks, mask: AP, AP50, … in percent, per class too"""
+    """box and, with masks, mask: AP, AP50, … in percent, also per class"""
     results: list[dict[str, Any]]
     """detections in COCO's result format"""
     seen: list[int | str]
@@ -32,9 +32,9 @@ class DetectionTest:
 
     Args:
         scenes: the test images.
-        format: of the annotations; voc has scores of its own.
+        format: of the annotations; voc has its own scores.
         reading: image sizes and workers.
-        batch_size: images at a time.
+        batch_size: images per batch.
         masks: whether the detector has masks.
         voc_points: how VOC's AP is computed.
         fabric: device, precision and processes.
@@ -52,11 +52,11 @@ class DetectionTest:
     ) -> None:
         self.scenes, self.format, self.reading, self.batch_size = scenes, format, reading, batch_size
         self.masks, self.voc_points, self.fabric = masks, voc_points, fabric
-        # One collection for all tests, so that the log names an unreadable file once.
+        # Shared by all tests, so that the log names an unreadable file only once.
         self.failures = Failures(scenes.images, reading.max_failed, "--scenes.max_failed")
 
     def run(self, detector: Detector, show: int = 0) -> Tested:
-        """Test a detector; `show`: number of images whose detections are kept whole."""
+        """Test a detector; `show`: number of images whose detections are kept for a sheet."""
         scenes = self.scenes
         every = max(1, len(scenes) // show) if show else len(scenes) + 1
         results: list[dict[str, Any]] = []
@@ -74,5 +74,5 @@ class DetectionTest:
         return Tested(scores, results, seen, shown)
 
     def errors(self, tested: Tested) -> dict[str, Any]:
-        """Curves, threshold, confusions and errors by kind."""
+        """Curves, threshold, confusion matrix and errors by kind."""
         return detection_errors(self.scenes, tested.results, tested.seen)

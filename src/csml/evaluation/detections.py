@@ -19,11 +19,11 @@ from csml.models.detectors import Detection, Detector
 from csml.progress import watched
 
 _PASTED_AT_ONCE = 8
-"""Full-size masks that are held in memory at a time."""
+"""Largest number of full-size masks in memory."""
 
 
 class SceneDetections(NamedTuple):
-    """The D objects found on an image, best first, in pixels of the original image."""
+    """The D objects detected on an image, best first, in pixels of the original image."""
 
     boxes: np.ndarray
     """float32 `(D, 4)`: x0, y0, x1, y1"""
@@ -38,7 +38,7 @@ class SceneDetections(NamedTuple):
 def detect(
     detector: Detector, scenes: Scenes, config: ScenesConfig, batch_size: int, fabric: Fabric, failures: Failures
 ) -> Iterator[tuple[int, SceneDetections]]:
-    """Yield the id of each scene and what was found on it; scenes that cannot be read are added to `failures`."""
+    """Yield the id of each scene and its detections; scenes that cannot be read are added to `failures`."""
     plans = plans_in_order(len(scenes), batch_size, config.test_side)
     batches = world_of(fabric).map_in_order(plans, partial(_detect, detector, scenes, config, fabric))
     for failed, found in watched(batches, "detecting", total=len(plans)):

@@ -1,4 +1,4 @@
-"""Signals that tell whether features get better or worse, most of them without labels."""
+"""Measures of feature quality, most of them without labels."""
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +20,13 @@ def rank_me(features: Tensor) -> float:
 
 
 def neighbor_agreement(one: Tensor, other: Tensor, k: int = 10) -> float:
-    """Share of the k nearest neighbours that two kinds of features `(N, C)`, `(N, D)` of the same N images agree on."""
+    """Share of the k nearest neighbours shared by two sets of features `(N, C)`, `(N, D)` of the same N images."""
     first, second = (_nearest(features, k)[0] for features in (one, other))  # (N, k)
     return float((first[:, :, None] == second[:, None, :]).any(dim=2).double().mean())
 
 
 def leave_one_out_knn(features: Tensor, labels: Tensor, k: int = 20) -> float | None:
-    """Share of the labelled images that their k nearest labelled images classify rightly, themselves left out.
+    """Leave-one-out kNN accuracy: share of the labelled images that their k nearest labelled images classify correctly.
 
     Args:
         features: `(N, C)`.

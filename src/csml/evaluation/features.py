@@ -21,9 +21,9 @@ from csml.pixels import Normalization, normalize
 from csml.progress import watched
 
 _ROWS = 8192
-"""Rows that are looked at together."""
+"""Rows that are checked at a time."""
 _PIXELS = 2**22
-"""Pixels of a channel in a batch on a CPU, 256 images of 128 × 128."""
+"""Largest number of pixels of a channel in a batch on a CPU: 256 images of 128 × 128."""
 
 
 class Features(NamedTuple):
@@ -61,7 +61,7 @@ def extract_features(
     unit_halves: bool = False,
     only_mine: bool = False,
 ) -> Features:
-    """Compute the features of all images, in eval mode; `backbone` stays as it is.
+    """Compute the features of all images, in eval mode; `backbone` is not changed.
 
     Args:
         backbone: the network.
@@ -146,8 +146,8 @@ def _feature_batches(
 
 
 def pieces(crops: Tensor, device: torch.device) -> tuple[Tensor, ...]:
-    """The crops `(B, C, S, S)` of a batch in pieces that a network sees at once: on a CPU, large images go through in
-    smaller batches, which are as fast and take less memory."""
+    """The crops `(B, C, S, S)` of a batch in pieces for one forward pass each: on a CPU, large images are processed in
+    smaller batches, which are as fast and need less memory."""
     return (crops,) if device.type != "cpu" else crops.split(max(1, _PIXELS // crops.shape[-1] ** 2))
 
 
@@ -157,8 +157,8 @@ def prepare(crops: Tensor, device: torch.device, by: Normalization) -> Tensor:
 
 
 def readable_rows(features: Tensor) -> Tensor:
-    """Which images the network could see, bool `(N,)`: a row of zeros stands for one that could not be read.
+    """Which images could be read, bool `(N,)`: a row of zeros stands for one that could not.
 
-    Some rows at a time, because features of a million images are mapped from the disk, not held in memory.
+    Checks some rows at a time, because features of a million images are memory-mapped.
     """
     return torch.cat([rows.any(1) for rows in features.split(_ROWS)])

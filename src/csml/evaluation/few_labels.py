@@ -13,9 +13,9 @@ from csml.evaluation.calibration import fit_temperature, temperature_for
 from csml.evaluation.logistic import Linear, fit_logistic
 
 PENALTIES = (1e-1, 1e-2, 1e-3)
-"""Penalties of logistic regression to choose from, for features of length one."""
-USUAL_PENALTY = 1e-3
-"""Where there are too few labels to choose."""
+"""Candidate penalties of logistic regression, for features of unit length."""
+DEFAULT_PENALTY = 1e-3
+"""Penalty if there are too few labels to choose one."""
 GAIN = 0.4
 """Growth of the log-odds of a right prediction when the number of labels doubles. Measured on two sets of photos with
 ImageNet features: 0.3 to 0.5 between one and twenty labels a class."""
@@ -25,25 +25,25 @@ _NEVER = -10.0
 
 @dataclass(frozen=True)
 class CrossValidated:
-    """A way to learn from labels, and its scores for labels that it did not see."""
+    """A method of learning from labels, and its scores on held-out labels."""
 
     how: str
     scores: Tensor
     """`(R, N, classes)`, out of fold, for each repetition of the folds"""
     held: Tensor
-    """`(R, N)` bool: the label was held out at some time"""
+    """`(R, N)` bool: the label was held out in some fold"""
     labels: Tensor
     """`(N,)`"""
     kept: float
-    """share of the labels that each fit learnt from"""
+    """share of the labels that each fit was trained on"""
     penalty: float | None = None
-    """of logistic regression"""
+    """penalty of logistic regression"""
 
     @property
     def temperature(self) -> float:
-        """What the scores have to be divided by.
+        """The temperature by which to divide the scores.
 
-        It is fitted to the held-out labels, then lowered as far as all labels are expected to do better than `kept`.
+        It is fitted to the held-out labels, then lowered for the expected gain of all labels over the share `kept`.
         """
         scores = self.scores[self.held]
         fitted = fit_temperature(scores, self._truth(), smoothing=1 / (len(self.right()) + 2))
@@ -52,21 +52,21 @@ class CrossValidated:
 
     @property
     def accuracy(self) -> float:
-        """Share of the held-out labels that are predicted."""
+        """Share of the held-out labels that are predicted correctly."""
         return float(self.right().mean())
 
     @property
     def expected(self) -> float:
-        """Accuracy to expect with all labels instead of the share `kept`."""
+        """Expected accuracy with all labels instead of the share `kept`."""
         share = (float(self.right().sum()) + 1) / (len(self.right()) + 2)
         odds = share / (1 - share) * math.exp(GAIN * math.log2(1 / self.kept))
         return min(1.0, self.accuracy + odds / (1 + odds) - share)
 
     @property
     def error(self) -> float:
-        """Standard error of the accuracy, with one label more right and one more wrong, so that it is never 0.
+        """Standard error of the accuracy, with one correct and one wrong label added, so that it is never 0.
 
-        Labels are the sample; repetitions of the folds do not add to it.
+        Labels are the sample; repetitions of the folds do not enlarge it.
         """
         right = self.right()
         share = (float(right.sum()) + 1) / (len(right) + 2)
@@ -79,7 +79,7 @@ class CrossValidated:
         return float(F.cross_entropy(scores / fit_temperature(scores, truth), truth))
 
     def right(self) -> Tensor:
-        """`(H,)`: how often each of the H labels that were held out was predicted, 0 to 1."""
+        """`(H,)`: share of the repetitions in which each of the H held-out labels was predicted correctly."""
         right = (self.scores.argmax(2) == self.labels).double()  # (R, N)
         return right[:, self.held[0]].mean(0)
 
@@ -99,7 +99,7 @@ def fit_frozen(
 
 
 def try_frozen(how: str, features: Tensor, labels: Tensor, classes: int, folds: np.ndarray) -> CrossValidated:
-    """Cross-validate a way to fit a linear layer on unit features; of several penalties, the one of lowest log-loss."""
+    """Cross-validate a method of fitting a linear layer on unit features, with the penalty of lowest log-loss."""
     penalties = PENALTIES if how == "logistic" else (None,)
     scores = torch.zeros(len(penalties), *folds.shape, classes, dtype=torch.float64)
     held = torch.zeros(folds.shape, dtype=torch.bool)
@@ -113,7 +113,7 @@ def try_frozen(how: str, features: Tensor, labels: Tensor, classes: int, folds: 
 
 
 def splits(folds: np.ndarray) -> list[tuple[int, Tensor, Tensor]]:
-    """Repetition, ids to learn from and ids to test on, for each fold of folds `(R, N)`."""
+    """Repetition, training ids and test ids for each fold of `folds` `(R, N)`."""
     return [
         (number, torch.from_numpy(np.flatnonzero(row != fold)), torch.from_numpy(np.flatnonzero(row == fold)))
         for number, row in enumerate(folds)
@@ -122,9 +122,9 @@ def splits(folds: np.ndarray) -> list[tuple[int, Tensor, Tensor]]:
 
 
 def choose(tried: Sequence[CrossValidated]) -> CrossValidated:
-    """The first that is not worse than the best by more than a standard error of their difference.
+    """The first method that is within a standard error of the best.
 
-    All have the same folds. The order is that of preference where nothing tells them apart.
+    All use the same folds. Methods are given in order of preference.
     """
     best = max(tried, key=lambda one: one.accuracy)
 

@@ -1,4 +1,4 @@
-"""Figures of the pictures themselves: size, brightness, contrast, sharpness, and which cannot be read."""
+"""Quality of pictures: size, brightness, contrast, sharpness, and which cannot be read."""
 
 import os
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ from csml.progress import watched
 DARK = 0.1
 """Mean brightness below which a picture is dark."""
 FLAT = 0.02
-"""Standard deviation of the brightness below which a picture shows nothing."""
+"""Standard deviation of the brightness below which a picture is flat."""
 TINY = 32
 """Shorter side in pixels below which a picture is tiny."""
 LONG = 4.0
-"""Longer by shorter side from which a picture is oddly shaped."""
+"""Aspect ratio from which a picture is oddly shaped."""
 BLURRED = 0.035
 """Sharpness below which a picture is blurred."""
 _SIDE = 256
-"""Longer side at which the figures are taken, so that they can be compared; smaller pictures stay as they are."""
+"""Longer side to which pictures are reduced, so that measurements are comparable; smaller pictures are unchanged."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of N pictures; NaN (sizes: 0) where one cannot be read."""
+    """Measurements of N pictures; NaN (sizes: 0) if one cannot be read."""
 
     width: np.ndarray
     """int64 `(N,)`, pixels"""
@@ -58,7 +58,7 @@ class Quality:
         }
 
     def in_words(self, kind: str, id: int) -> tuple[str, float]:
-        """What is odd about a picture, and the figure that says so."""
+        """A description of the problem of a picture, and the measurement behind it."""
         width, height = int(self.width[id]), int(self.height[id])
         match kind:
             case "unreadable":
@@ -73,7 +73,7 @@ class Quality:
 
 
 def image_quality(images: Images) -> Quality:
-    """Decode every picture once, several at a time, and take its figures."""
+    """Decode and measure every picture once, several at a time."""
     rows = list(watched(_each(images), "quality", total=len(images)))
     sizes = np.array([size for size, _, _ in rows], np.int64).reshape(-1, 2)
     taken = np.array([figures for _, figures, _ in rows], np.float32).reshape(-1, 3)
@@ -88,7 +88,7 @@ _One = tuple[tuple[int, int], tuple[float, float, float], str]
 def _each(images: Images) -> Iterator[_One]:
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, len(images), 1024):  # in pieces, so that Ctrl-C waits for few of them
+        for start in range(0, len(images), 1024):  # in pieces, so that Ctrl-C takes effect soon
             ids = range(start, min(start + 1024, len(images)))
             yield from pool.map(lambda id: _one(images, id), ids)
 
@@ -105,7 +105,7 @@ def _one(images: Images, id: int) -> _One:
 
 
 def _opened(images: Images, id: int) -> Decodable | Image.Image:
-    """The file, so that a large one need not be decoded in full; or the picture, where there is no file."""
+    """The file, so that a large one need not be decoded in full; or the picture, if there is no file."""
     if isinstance(images, Subset):
         return _opened(images.images, int(images.ids[id]))
     return images.open(id) if isinstance(images, FileImages) else images.read(id)

@@ -53,7 +53,7 @@ def tally(indices: Tensor, similarities: Tensor, labels: Tensor, classes: int, t
     return weights.new_zeros(len(indices), classes).scatter_add_(1, voters.clamp(min=0), weights)
 
 
-def judge_knn(
+def evaluate_knn(
     backbone: Backbone,
     train: Images,
     val: Images,
@@ -66,10 +66,10 @@ def judge_knn(
 
     Args:
         backbone: the network.
-        train, val: labelled images that vote, and that are tested.
+        train, val: labelled images that vote, and those that are classified.
         config: numbers of neighbours, stage, temperature, size of the images.
         fabric: device, precision and processes.
-        what: a name of the representation for progress bars.
+        what: name of the representation for progress bars.
         quiet: do not log images that cannot be read.
 
     Returns:
@@ -103,7 +103,8 @@ def judge_knn(
 
 
 def less_mean(train: Features, test: Features, stage: int, world: World) -> tuple[Features, Features]:
-    """Both less the mean of the training features over all processes. Raw pixels are a stronger baseline this way."""
+    """Subtract the mean of the training features over all processes from both. This makes raw pixels a stronger
+    baseline."""
     rows, _ = train.readable(stage)
     count = sum(world.all_gather_object(len(rows)))
     mean = world.all_reduce_sum(rows.double().sum(dim=0)) / max(1, count)  # (C,)

@@ -1,4 +1,4 @@
-"""Labels spread over nearest neighbours: soft labels for images without a label, and a classifier on all of them.
+"""Label spreading over nearest neighbours: soft labels for unlabelled images, and a classifier on all of them.
 
 docs/method.md#spreading
 """
@@ -17,24 +17,24 @@ from csml.progress import watched
 from csml.search.nearest_neighbors import top_k
 
 NEIGHBORS = 10
-"""Neighbours of an image that it is joined with."""
+"""Number of neighbours that each image is linked to."""
 _TEMPERATURE = 0.05
-"""How fast the strength of a link falls with the cosine of its two images."""
+"""Temperature of the link strength as a function of the cosine of its two images."""
 _SHARE = 0.9
-"""Share of a label that comes from the neighbours in each round."""
+"""Share of a soft label that comes from the neighbours in each round."""
 _ROUNDS = 30
 _PENALTY = 1e-4
-"""Of the logistic regression: lower than for a few labels, because there is one target for every image."""
+"""Penalty of the logistic regression: lower than for a few labels, because every image has a target."""
 _DIMENSIONS = 256
-"""Principal directions that the regression sees, so that a fit on thousands of images takes a second."""
+"""Number of principal directions for the regression, so that a fit on thousands of images takes a second."""
 
 
 @dataclass(frozen=True)
 class NeighborGraph:
-    """Labelled images, then images without a label, each linked to its nearest neighbours among all of them."""
+    """Labelled images, then unlabelled images, each linked to its nearest neighbours among all of them."""
 
     features: Tensor
-    """`(N, C)`, of length one; the labelled images come first"""
+    """`(N, C)`, unit length; the labelled images come first"""
     ends: Tensor
     """`(2, E)`: the two images of each link, both ways"""
     strengths: Tensor
@@ -56,22 +56,22 @@ def link_neighbors(labeled: Tensor, others: Tensor) -> NeighborGraph:
     with one_thread():
         _, directions = torch.linalg.eigh((features - mean).T @ (features - mean))  # ascending
     basis = directions.flip(1)[:, :_DIMENSIONS]
-    # A link in both directions counts twice: mutual neighbours are more often alike.
+    # A link in both directions counts twice: mutual neighbours more often have the same label.
     return NeighborGraph(features, torch.cat([ends, ends.flip(0)], dim=1), strengths.repeat(2), mean, basis)
 
 
 def spread_labels(
     graph: NeighborGraph, rows: Tensor, labels: Tensor, classes: int, without: Tensor | None = None
 ) -> Tensor:
-    """The share of each class in each image, `(N, classes)`: 1 for a label, elsewhere what its neighbours pass on.
+    """Soft labels `(N, classes)`: 1 for the class of a labelled image, else propagated from neighbours.
 
-    Each class starts with the same weight however many labels it has. Rows that no label reaches are 0.
+    Each class starts with the same weight, however many labels it has. Rows that no label reaches are 0.
 
     Args:
         graph: the images.
         rows, labels: `(n,)`: images with a label, and their labels.
         classes: number of classes.
-        without: `(m,)`: images that are left out of the graph, and get nothing.
+        without: `(m,)`: images that are left out of the graph and get no label.
     """
     count = len(graph.features)
     gone = torch.zeros(count, dtype=torch.bool)
@@ -99,7 +99,7 @@ def spread_labels(
 def fit_spread(
     graph: NeighborGraph, rows: Tensor, labels: Tensor, classes: int, without: Tensor | None = None
 ) -> Linear:
-    """A linear layer on unit features, fitted to the labels and to what they spread; arguments as `spread_labels`."""
+    """A linear layer on unit features, fitted to labels and soft labels; arguments as for `spread_labels`."""
     shares = spread_labels(graph, rows, labels, classes, without)
     reached = shares.sum(1) > 0
     seen = (graph.features[reached] - graph.mean) @ graph.basis  # (n, r)
@@ -109,7 +109,7 @@ def fit_spread(
 
 
 def try_spread(graph: NeighborGraph, labels: Tensor, classes: int, folds: np.ndarray) -> CrossValidated:
-    """Cross-validate `fit_spread` on labels `(L,)`. Held-out images are not in the graph, as new images will not be."""
+    """Cross-validate `fit_spread` on labels `(L,)`. Held-out images are not in the graph, like future images."""
     scores = torch.zeros(*folds.shape, classes, dtype=torch.float64)
     held = torch.zeros(folds.shape, dtype=torch.bool)
     parts = splits(folds)

@@ -9,7 +9,7 @@ from torch import Tensor
 from csml.distributed.threads import one_thread
 
 _ITERATIONS = 300
-"""Most iterations of a fit; it takes some tens."""
+"""Largest number of iterations of a fit; some tens are typical."""
 
 Linear = tuple[Tensor, Tensor]
 """Weight `(classes, C)` and bias `(classes,)`: features `(N, C)` → scores `(N, classes)`."""
@@ -21,9 +21,9 @@ def fit_logistic(
 ) -> list[Linear]:
     """Minimise mean cross-entropy + penalty / 2 · ‖weight‖² for each penalty; the bias is not penalised.
 
-    The best weight is a combination of the rows of `features`, so the fit takes place along their singular vectors:
-    N labels give at most N coordinates for each class, however long a feature is. Each coordinate is scaled by a
-    bound of the curvature along it, and each fit starts from the one before.
+    The best weight is a combination of the rows of `features`, so the fit uses their singular vectors:
+    N labels give at most N coordinates for each class, whatever the dimension of a feature. Each coordinate is scaled
+    by a bound of the curvature along it, and each fit starts from the one before.
 
     Args:
         features: `(N, C)`.
@@ -36,7 +36,7 @@ def fit_logistic(
         The linear layer of each penalty, float64.
     """
     features = features.double()
-    mean = features.mean(0)  # the bias takes it up; without it the curvature differs less between coordinates
+    mean = features.mean(0)  # absorbed by the bias; without it the curvature differs less between coordinates
     rows, sizes, basis = torch.linalg.svd(features - mean, full_matrices=False)  # (N, r), (r,), (r, C)
     start, fits = features.new_zeros(classes, len(sizes) + 1), []  # the last column is the bias
     for penalty in penalties:

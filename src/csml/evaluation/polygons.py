@@ -19,7 +19,7 @@ def outlines(mask: np.ndarray) -> list[list[float]]:
     found = []
     while edges:
         corners = _loop(edges)
-        if _area(corners) > 0:  # the border of a hole runs the other way round
+        if _area(corners) > 0:  # the border of a hole has the opposite orientation
             found.append([float(value) for corner in corners for value in corner])
     return found
 

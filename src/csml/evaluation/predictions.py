@@ -35,7 +35,7 @@ class Predictions(NamedTuple):
     good: Tensor
     """`(B,)` bool: the image could be read"""
     similarities: Tensor
-    """`(B,)`, cosine with the most similar labelled image; NaN where they are not known"""
+    """`(B,)`, cosine with the most similar labelled image; NaN if unknown"""
 
 
 def predict(

@@ -1,4 +1,4 @@
-"""Least squares with an L2 penalty: what each label is predicted to be by all the others, without fitting N times."""
+"""Ridge regression: leave-one-out predictions of each label from all others, without fitting N times."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ from torch import Tensor
 from csml.search.nearest_neighbors import SMALL
 
 PENALTIES = (1e-1, 1e-2, 1e-3)
-"""Penalties to choose from, relative to the mean eigenvalue of the covariance times the number of dimensions."""
+"""Candidate penalties, relative to the mean eigenvalue of the covariance times the number of dimensions."""
 
 
 def leave_one_out(features: Tensor, labels: Tensor, classes: int, penalties: Sequence[float] = PENALTIES) -> Tensor:
     """Scores of each image by a linear classifier fitted to all other images.
 
-    Ridge regression on the indicators of the classes. Leaving a row out changes its residual by the factor
-    1 / (1 − h), where h is the leverage of the row, so that one decomposition does for all rows.
+    Ridge regression on one-hot labels. Leaving a row out changes its residual by the factor 1 / (1 − h), where h is the
+    leverage of the row, so that one decomposition suffices for all rows.
 
     Args:
-        features: `(N, C)`, of which a float64 covariance `(C, C)` is made block by block.
+        features: `(N, C)`, whose float64 covariance `(C, C)` is computed block by block.
         labels: `(N,)` int64, 0 … classes − 1.
         classes: K.
-        penalties: to choose from, by the accuracy on the rows left out.
+        penalties: candidates; the best leave-one-out accuracy wins.
 
     Returns:
         `(N, K)` float32.
@@ -45,7 +45,7 @@ def leave_one_out(features: Tensor, labels: Tensor, classes: int, penalties: Seq
         for start in range(0, count, SMALL):
             rows = slice(start, start + SMALL)
             coordinates = (features[rows].double() - mean) @ directions  # (n, C)
-            leverage = (coordinates.square() @ shrunk)[:, None] + 1 / count  # the intercept has 1 / N of it
+            leverage = (coordinates.square() @ shrunk)[:, None] + 1 / count  # 1 / N is the leverage of the intercept
             fitted = (coordinates * shrunk) @ products
             truth = F.one_hot(labels[rows], classes) - shares
             scores[rows] = (truth - (truth - fitted) / (1 - leverage).clamp(min=1e-6) + shares).float()

@@ -1,4 +1,4 @@
-"""What is wrong with a set of images, seen in their features: near-duplicates, outliers, labels that look wrong."""
+"""Problems in a set of images, found from their features: near-duplicates, outliers, labels that look wrong."""
 
 from dataclasses import dataclass
 
@@ -14,23 +14,23 @@ from csml.search.nearest_neighbors import top_k
 
 SIMILARITY = 0.95
 """Cosine from which two images count as near-duplicates. Of 11 000 photos of leaves, flowers and things, 1 in 400 has
-another one that is as similar."""
+another one this similar."""
 FAR = 3.5
 """Robust standard deviations above the median from which an image counts as an outlier."""
 _ENOUGH = 0.9
-"""Probability that is evidence enough, however sure the classifier usually is of the class."""
+"""Probability that is sufficient evidence, however confident the classifier usually is of the class."""
 _RECALL = 0.99
-"""Of approximate search, where there are many images; what is most similar is hardly ever missed."""
+"""Recall of the approximate search for many images; it hardly ever misses the most similar ones."""
 _NEIGHBORS = 10
-"""Neighbours of an image that are looked at for duplicates."""
+"""Number of neighbours of an image that are checked for duplicates."""
 
 
 def near_duplicates(features: Tensor, similarity: float = SIMILARITY) -> list[list[int]]:
-    """Groups of images that are alike, directly or through others.
+    """Groups of near-duplicates, linked directly or through others.
 
     Args:
         features: `(N, C)`, normalised here; rows of zeros (unreadable images) are in no group.
-        similarity: least cosine of two images that are alike.
+        similarity: least cosine of near-duplicates.
 
     Returns:
         Ids of each group, ascending; the largest group first.
@@ -42,7 +42,7 @@ def near_duplicates(features: Tensor, similarity: float = SIMILARITY) -> list[li
         alike = cosines >= similarity
         rows, columns = alike.nonzero().unbind(1)
         _join(group, ids[rows].numpy(), ids[found[rows, columns]].numpy())
-        # Of more copies than neighbours are looked at, some may not have met: compare one of each such group again.
+        # With more copies than checked neighbours, a group may be split: compare one image of each such group again.
         full = ids[alike.all(dim=1)].numpy()
         again = torch.from_numpy(np.unique(group[full]))
         if len(again) == len(ids) or found.shape[1] == len(ids) - 1:
@@ -67,7 +67,7 @@ def _join(group: np.ndarray, one: np.ndarray, other: np.ndarray) -> None:
 
 
 def outliers(features: Tensor, k: int = 5) -> Tensor:
-    """How far each image is from its k nearest: one less the mean cosine, `(N,)`; NaN where the image is unreadable."""
+    """Distance of each image to its k nearest: 1 − mean cosine, `(N,)`; NaN if the image is unreadable."""
     scores = torch.full((len(features),), torch.nan)
     ids = readable_rows(features).nonzero()[:, 0]
     if len(ids) > 1:
@@ -89,41 +89,44 @@ def far_out(scores: Tensor, far: float = FAR) -> Tensor:
 
 @dataclass(frozen=True)
 class WrongLabels:
-    """Images whose label is probably wrong, the surest first."""
+    """Images whose label is probably wrong, the most certain first."""
 
     ids: Tensor
     """`(W,)` int64"""
     suggested: Tensor
-    """`(W,)` int64, the class that the others of that class speak for"""
+    """`(W,)` int64, the class predicted from all other labels"""
     confidence: Tensor
-    """`(W,)` float32, probability of the suggested class less that of the label given, 0 to 1"""
+    """`(W,)` float32, probability of the suggested class minus that of the given label, 0 to 1"""
 
 
 def likely_wrong_labels(features: Tensor, labels: Tensor, least: float = 0.5) -> WrongLabels:
-    """Find labels that a classifier, which did not learn from them, contradicts with confidence.
+    """Find labels that a classifier trained on the other labels contradicts with confidence.
 
-    Each label is predicted by a linear classifier that was fitted to all other labels. It is doubted where another
-    class is as probable as it is, on average, for the images that bear that class's label: classes that are often
-    confused need more evidence (confident learning, Northcutt et al. 2021).
+    Each label is predicted by a linear classifier fitted to all other labels. A label is suspicious if another class is
+    as probable as it is, on average, for the images with that class's label: classes that are often confused need more
+    evidence (confident learning, Northcutt et al. 2021).
 
     Args:
-        features: `(N, C)`, normalised here; rows of zeros (unreadable images) are not judged.
-        labels: `(N,)` int64, −1 where unlabelled.
-        least: confidence from which a label is doubted.
+        features: `(N, C)`, normalised here; rows of zeros (unreadable images) are ignored.
+        labels: `(N,)` int64, −1 if unlabelled.
+        least: confidence from which a label is suspicious.
     """
     ids = ((labels >= 0) & readable_rows(features)).nonzero()[:, 0]
     present, given = labels[ids].unique(return_inverse=True)
     if len(present) < 2 or int(given.bincount().max()) < 2:
         return WrongLabels(ids[:0], ids[:0], torch.zeros(0))
     counts = given.bincount()
-    judged = counts[given] > 1  # nothing speaks for the only label of a class
+    predictable = counts[given] > 1  # the only label of a class cannot be predicted from others
     scores = leave_one_out(F.normalize(features[ids].float(), dim=1), given, len(present))
-    probabilities = (scores / fit_temperature(scores[judged], given[judged])).softmax(dim=1)  # (L, K)
+    probabilities = (scores / fit_temperature(scores[predictable], given[predictable])).softmax(dim=1)  # (L, K)
     own = probabilities.gather(1, given[:, None])[:, 0]  # (L,)
-    usual = own.new_zeros(len(present)).index_add_(0, given, own) / counts  # (K,)
+    mean_confidence = own.new_zeros(len(present)).index_add_(0, given, own) / counts  # (K,)
     share, suggested = probabilities.max(dim=1)
     doubted = (
-        judged & (suggested != given) & (share >= usual[suggested].clamp(max=_ENOUGH)) & (share - own >= least)
+        predictable
+        & (suggested != given)
+        & (share >= mean_confidence[suggested].clamp(max=_ENOUGH))
+        & (share - own >= least)
     ).nonzero()[:, 0]
     confidence = (share - own)[doubted]
     doubted = doubted[order := confidence.argsort(descending=True)]

@@ -1,4 +1,4 @@
-"""Search among images by an image: the features of a data set, saved once as a memory-mapped array."""
+"""Image search by similarity: the features of a data set, saved once as a memory-mapped array."""
 
 import logging
 from pathlib import Path
@@ -23,15 +23,15 @@ log = logging.getLogger("csml")
 
 _BATCH = 256
 _VALUES = 1 << 19
-"""Features converted to float32 at once: 2 MB stay in the cache, which makes a search twenty times as fast as over
-blocks that do not."""
+"""Features converted to float32 at a time: 2 MB fit into the CPU cache, which makes a search twenty times as fast as
+with larger blocks."""
 
 
 class SearchIndex:
     """Cosine neighbours among N images, found exactly; rows are image ids.
 
     Args:
-        features: `(N, C)` float16, L2-normalised; may be memory-mapped. A row of zeros is never near anything.
+        features: `(N, C)` float16, L2-normalised; may be memory-mapped. A row of zeros is never similar to anything.
     """
 
     def __init__(self, features: Tensor) -> None:
@@ -50,7 +50,7 @@ class SearchIndex:
 
 
 def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric) -> SearchIndex:
-    """Open the index in `folder`. Make and save it first if it is missing, or was made of other weights or images."""
+    """Open the index in `folder`. Build and save it first if it is missing or belongs to other weights or images."""
     file = index_file(folder, backbone, images, config)
     features = _read(file, len(images))
     if features is None:
@@ -63,15 +63,16 @@ def open_index(folder: Path, backbone: Backbone, images: Images, config: ImagesC
 
 
 def index_file(folder: Path, backbone: Backbone, images: Images, config: ImagesConfig) -> Path:
-    """Where `open_index` keeps the features: the name changes with the weights, the images and their size."""
+    """The file in which `open_index` stores the features: its name depends on the weights, the images and their
+    size."""
     key = cache_key(weights_key(backbone), content_key(images), config.center_size, config.eval_crop)
     return folder / f"features-{key}.npy"
 
 
 def _read(file: Path, images: int) -> Tensor | None:
-    """Features `(N, C)`, or None where they have to be made: the index is a cache, so a damaged one is made anew."""
+    """Features `(N, C)`, or None if they must be computed: the index is a cache, so a damaged one is rebuilt."""
     try:
-        # Copy-on-write, because torch warns of memory that it may not write to. Nothing writes.
+        # Copy-on-write, because torch warns about read-only memory. Nothing writes to it.
         features = torch.from_numpy(np.load(file, mmap_mode="c"))
     except (OSError, ValueError, EOFError):
         return None
@@ -89,7 +90,7 @@ def _make(file: Path, backbone: Backbone, images: Images, config: ImagesConfig, 
         for batch in watched(batches, "features", total=-(-len(images) // _BATCH)):
             failures.add(batch.ids[~batch.good].tolist())
             rows = slice(int(batch.ids[0]), int(batch.ids[-1]) + 1)
-            matrix[rows] = F.normalize(batch.by_stage[4], dim=1).numpy()  # zeros of unreadable images stay zeros
+            matrix[rows] = F.normalize(batch.by_stage[4], dim=1).numpy()  # unreadable images keep rows of zeros
         matrix.flush()  # type: ignore[attr-defined]
     _remove_old(file)
 
@@ -113,6 +114,6 @@ def content_key(images: Images) -> str:
 def _size_and_time(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
-    except OSError:  # a link that leads nowhere; the image counts as unreadable
+    except OSError:  # a broken link; the image counts as unreadable
         return -1, -1
     return status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Which images to label next: those that stand for many others, those the classifier is unsure of, or both."""
+"""Which images to label next: those that represent many others, those the classifier is unsure of, or both."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -8,25 +8,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from csml.evaluation.features import readable_rows
-from csml.evaluation.few_labels import USUAL_PENALTY, fit_frozen
+from csml.evaluation.few_labels import DEFAULT_PENALTY, fit_frozen
 from csml.search.nearest_neighbors import SMALL, nearest
 
 By = Literal["both", "coverage", "uncertainty"]
 
 _SAMPLE = 8192
-"""Of more images than this a random sample is weighed; all similarities take 256 MB."""
+"""If there are more images, a random sample is used; all similarities take 256 MB."""
 _NEAR = 0.005
-"""Share of the images that count as near: the distance to the last of them is the unit of the width of the kernel."""
+"""Share of the images that count as near: the distance to the last of them is the unit of the kernel width."""
 _WIDTH = 0.8
 """Width of the kernel in that unit; docs/few-labels.md has the comparison."""
 _AT_ONCE = 64
-"""Candidates whose gain is brought up to date at a time."""
+"""Candidates whose gain is updated at a time."""
 _LEARNT = 4000
-"""Labels that are learnt from, at most, where no probabilities are given."""
+"""Largest number of labels to learn from if no probabilities are given."""
 
 
 STANDS_FOR = '"stands for 9 images": 9 images are more like it than like any that is labelled or chosen before it'
-"""What a reason says, for people."""
+"""Explanation of a reason, for users."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Selection:
     """Images to label, in this order."""
 
     ids: Tensor
-    """`(n,)` int64; fewer than asked for where fewer are unlabelled and readable"""
+    """`(n,)` int64; fewer than requested if fewer are unlabelled and readable"""
     scores: Tensor
-    """`(n,)` float32, how much each adds: the uncertainty, or the share of the data that it covers better, 0 to 1"""
+    """`(n,)` float32, value of each: the uncertainty, or the share of the data that it covers better, 0 to 1"""
     reasons: tuple[str, ...]
-    """for people, one for each"""
+    """one for each image"""
 
 
 def select_next(
@@ -52,18 +52,18 @@ def select_next(
 ) -> Selection:
     """Choose n unlabelled images to label next.
 
-    Coverage: let an image count as covered as far as it resembles a labelled one, by a kernel of the cosine. Each pick
+    Coverage: an image is covered to the degree that it resembles a labelled one, by a kernel of the cosine. Each pick
     is the image that adds most to the sum over all images (facility location; greedy choice reaches at least 63 % of
-    the best). Typical images of large groups come first, outliers last. Both: each image counts as much as the
-    classifier is unsure of it, so picks stand for many images *that are not yet understood*.
+    the optimum). Typical images of large groups come first, outliers last. Both: each image is weighted by its
+    uncertainty, so picks represent many images *that are still uncertain*.
 
     Args:
         features: `(N, C)` of all images, normalised here; a row of zeros is an unreadable image, never chosen.
-        labels: `(N,)` int64, −1 where unlabelled.
-        n: how many.
-        by: rule. Without two labelled classes every rule is coverage: nobody is unsure of anything yet.
+        labels: `(N,)` int64, −1 if unlabelled.
+        n: number of images to choose.
+        by: rule. Without two labelled classes every rule is coverage, because there is no uncertainty yet.
         probabilities: `(N, K)` of a classifier; by default those of logistic regression on the labels.
-        seed: of the sample that is taken where there are many images.
+        seed: of the sample that is drawn if there are many images.
     """
     if by not in get_args(By):
         raise ValueError(f"by = {by!r}: one of {', '.join(get_args(By))}")
@@ -94,7 +94,7 @@ def select_next(
 
 
 def uncertainty(probabilities: Tensor) -> Tensor:
-    """One less the margin between the two likeliest classes: `(N, K)` → `(N,)`, 0 is certain, 1 a tie."""
+    """1 − margin between the two likeliest classes: `(N, K)` → `(N,)`; 0 is certain, 1 a tie."""
     if probabilities.shape[1] < 2:
         return probabilities.new_zeros(len(probabilities))
     first, second = probabilities.float().topk(2, dim=1).values.unbind(1)
@@ -102,14 +102,14 @@ def uncertainty(probabilities: Tensor) -> Tensor:
 
 
 def fitted_probabilities(features: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
-    """Of logistic regression on the labels: features `(N, C)`, labels `(N,)` and queries `(Q, C)` → `(Q, K)`.
+    """Probabilities of logistic regression: features `(N, C)`, labels `(N,)` and queries `(Q, C)` → `(Q, K)`.
 
-    It is quick and, on frozen features, tells better than votes of neighbours what is still hard. Of many labels the
-    last ones are learnt from.
+    It is fast and, on frozen features, a better measure of uncertainty than kNN votes. If there are many labels, the
+    last ones are used.
     """
     known = (labels >= 0).nonzero()[-_LEARNT:, 0]
     present, given = labels[known].unique(return_inverse=True)
-    ((weight, bias),) = fit_frozen("logistic", _unit(features[known]), given, len(present), (USUAL_PENALTY,))
+    ((weight, bias),) = fit_frozen("logistic", _unit(features[known]), given, len(present), (DEFAULT_PENALTY,))
     shares = (_unit(queries).double() @ weight.T + bias).softmax(dim=1).float()
     return shares.new_zeros(len(queries), int(present[-1]) + 1).index_copy_(1, present, shares)
 
@@ -119,7 +119,7 @@ def _unit(features: Tensor) -> Tensor:
 
 
 def _uncertainty_of(features: Tensor, labels: Tensor, ids: Tensor, probabilities: Tensor | None) -> Tensor:
-    """Of the images `ids` `(Q,)`; a labelled image is certain: `(Q,)`."""
+    """Uncertainty `(Q,)` of the images `ids` `(Q,)`; 0 for labelled images."""
     if probabilities is None:
         found = fitted_probabilities(features, labels, features[ids])
     else:
@@ -132,7 +132,7 @@ def _similarity(
 ) -> tuple[Tensor, Tensor]:
     """Similarity `(C, R)` of the candidates to the images present, and of the nearest labelled images to these `(R,)`.
 
-    It is exp((cosine − 1) / width), 0 to 1. The mean feature is subtracted first: what all images share says nothing.
+    It is exp((cosine − 1) / width), 0 to 1. The mean feature is subtracted first, because it does not discriminate.
     """
     mean = sum((_unit(block).sum(dim=0) for block in features.split(SMALL)), features.new_zeros(())) / readable.sum()
     references = _unit(_unit(features[present]) - mean)  # (R, D)
@@ -147,7 +147,7 @@ def _similarity(
 
 
 def greedy_cover(similarity: Tensor, covered: Tensor, weights: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Pick n rows one by one, each the one that adds most to Σ weight · (largest similarity to a pick).
+    """Pick n rows greedily, each the one that adds most to Σ weight · (largest similarity to a pick).
 
     Args:
         similarity: `(C, R)`, at least 0.
@@ -156,7 +156,7 @@ def greedy_cover(similarity: Tensor, covered: Tensor, weights: Tensor, n: int) -
         n: at most C.
 
     Returns:
-        Rows `(n,)`, what each added `(n,)`, and to how many columns it was the most similar so far `(n,)`.
+        Rows `(n,)`, the gain of each `(n,)`, and the number of columns to which it was the most similar so far `(n,)`.
     """
     # A gain shrinks as more is covered, so a gain of an earlier round is an upper bound: only the best are recomputed.
     bounds = torch.cat([(block - covered).relu_() @ weights for block in similarity.split(_AT_ONCE)])
@@ -179,7 +179,7 @@ def greedy_cover(similarity: Tensor, covered: Tensor, weights: Tensor, n: int) -
 
 
 def _sample(ids: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """At most so many of them, in their order."""
+    """A sample of at most `most` of them, in their order."""
     if len(ids) <= most:
         return ids
     return ids[torch.randperm(len(ids), generator=generator)[:most].sort().values.to(ids.device)]

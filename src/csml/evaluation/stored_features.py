@@ -1,7 +1,7 @@
-"""Features kept in the cache: knn, linear, embed, report, explore and neighbors of one run compute them once.
+"""A cache of features: knn, linear, embed, report, explore and neighbors of one run compute them only once.
 
-An entry is one image: what it is (path, size and time of its file) and what it was seen with (weights, size, crop,
-precision). The entries that one command computes are one file, written at once, so a reader finds all of it or nothing.
+An entry is one image, identified by its file (path, size, time) and by how it was processed (weights, size, crop,
+precision). The entries computed by one command are one file, written atomically.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from csml.models.raw_pixels import RawPixels
 log = logging.getLogger("csml")
 
 _MOST = 2 * 10**9
-"""Bytes that all entries may take."""
+"""Size limit of all entries together, in bytes."""
 _FORMAT = 1
 _DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-"""What numpy raises for a file that is not whole."""
+"""What numpy raises for an incomplete file."""
 
 
 def stored_features(
@@ -44,9 +44,9 @@ def stored_features(
     failures: Failures | None = None,
     only_mine: bool = False,
 ) -> Features:
-    """Like `extract_features`, for weights that stay: features that the cache has are not computed again.
+    """Like `extract_features`, for weights that are used again: cached features are not recomputed.
 
-    The images of folders and lists are kept, in a single process; all others are computed.
+    Only images of folders and lists are cached, and only in a single process.
     """
     failures = failures or Failures(images, config.max_failed)
     if world_of(fabric).size > 1 or not can_keep(backbone, images):
@@ -79,18 +79,18 @@ def stored_features(
 def stored_batches(
     backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric, stage: int = 4, batch_size: int = 256
 ) -> Iterator[FeatureBatch]:
-    """Like `feature_batches` for one stage, from the cache where it keeps these images."""
+    """Like `feature_batches` for one stage, from the cache if it can hold these images."""
     if world_of(fabric).size > 1 or not can_keep(backbone, images):
         yield from feature_batches(backbone, images, config, fabric, (stage,), batch_size)
         return
-    everything = Failures(images, tolerated=1.0, quiet=True)  # whoever takes the batches counts
+    everything = Failures(images, tolerated=1.0, quiet=True)  # the caller counts failures
     found = stored_features(backbone, images, config, fabric, (stage,), failures=everything)
     for ids in torch.arange(len(images)).split(batch_size):
         yield FeatureBatch(ids, {stage: found.by_stage[stage][ids]}, found.good[ids])
 
 
 def image_keys(images: Images) -> list[str] | None:
-    """A key for each image that changes when the file does; None where images are not in files of their own."""
+    """A key for each image that changes with the file; None if images are not separate files."""
     source, ids = source_of(images), source_ids(images)
     if isinstance(source, ConcatImages):
         members = [image_keys(member) for member in source.members]
@@ -112,10 +112,10 @@ class _Store:
         self.folder = folder
 
     def read(self, keys: np.ndarray, by_stage: dict[int, Tensor]) -> np.ndarray:
-        """Fill in the rows that are there; returns which, bool `(N,)`."""
+        """Fill in the cached rows; returns which they are, bool `(N,)`."""
         found = np.zeros(len(keys), bool)
         for file in sorted(self.folder.glob("*.npz")):
-            # A damaged file is computed again: zip files carry checksums.
+            # A damaged file is recomputed: zip files have checksums.
             with contextlib.suppress(*_DAMAGED), np.load(file) as kept:
                 theirs, values = kept["keys"], {stage: kept[f"stage{stage}"] for stage in by_stage}
                 order = np.argsort(theirs)
@@ -127,11 +127,11 @@ class _Store:
         return found
 
     def write(self, keys: np.ndarray, by_stage: dict[int, Tensor]) -> None:
-        """Keep more entries, and remove the oldest of all networks if there are too many."""
+        """Store more entries, and remove the oldest of all networks if there are too many."""
         size = sum(values.numel() * 4 for values in by_stage.values())
         if not len(keys) or size > _MOST // 2:
             return
-        with contextlib.suppress(OSError):  # the cache only saves time
+        with contextlib.suppress(OSError):  # the cache is optional
             with atomic_write(self.folder / f"{cache_key(keys.tobytes())}.npz") as temporary:
                 arrays = {f"stage{stage}": values.float().numpy() for stage, values in by_stage.items()}
                 with temporary.open("wb") as file:
@@ -150,7 +150,7 @@ def _remove_oldest() -> None:
 
 
 def can_keep(backbone: Backbone, images: Images) -> bool:
-    """Whether the features of these images are worth keeping, and fit."""
+    """Whether the features of these images are worth caching, and fit."""
     room = 4 * len(images) * sum(feature_channels(backbone).values())
     return 0 < room <= _MOST // 2 and _in_files(images) and not isinstance(backbone, RawPixels)
 
@@ -163,7 +163,7 @@ def _in_files(images: Images) -> bool:
 
 
 def _folder(backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fabric) -> Path:
-    """One for each network and way to see images. Crops differ by rounding with the side that is kept decoded."""
+    """One folder for each network and image processing. Crops differ by rounding with the side of cached images."""
     source = source_of(images)
     first = source_of(source.members[0]) if isinstance(source, ConcatImages) else source
     decoded = getattr(first, "decoded", None)
@@ -176,6 +176,6 @@ def _folder(backbone: Backbone, images: Images, config: ImagesConfig, fabric: Fa
 def _key(path: Path) -> str:
     try:
         status = path.stat()
-    except OSError:  # a link that leads nowhere; the image counts as unreadable, and nothing is kept of it
+    except OSError:  # a broken link; the image counts as unreadable and is not cached
         return cache_key(str(path))
     return cache_key(str(path), status.st_size, status.st_mtime_ns)

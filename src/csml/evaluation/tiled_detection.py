@@ -13,18 +13,18 @@ from csml.models.detectors import Detector
 from csml.pixels import resized
 
 _OVERLAP = 0.25
-"""Share of a tile that the next one repeats: an object of this size is whole on one of them."""
+"""Overlap of neighbouring tiles as a share of their side: an object of this size is complete on one of them."""
 _AT_BORDER = 2.0
-"""Pixels from an inner border of a tile within which an object counts as cut off."""
+"""Distance in pixels from an inner border of a tile within which an object counts as cut off."""
 _SAME = 0.6
-"""Share of the smaller of two boxes of a class inside the other from which they are the same object."""
+"""Two boxes of a class are the same object if at least this share of the smaller one is inside the other."""
 
 
 @torch.no_grad()
 def detect_on(
     detector: Detector, pictures: Sequence[Image.Image], sides: tuple[int, int], fabric: Fabric
 ) -> list[SceneDetections]:
-    """What is found on each picture, in its pixels.
+    """The detections on each picture, in its pixels.
 
     Args:
         detector: in eval mode.
@@ -46,15 +46,15 @@ def detect_on(
 def detect_in_tiles(
     detector: Detector, picture: Image.Image, side: int, sides: tuple[int, int], fabric: Fabric, batch_size: int
 ) -> SceneDetections:
-    """What is found on the tiles of a picture, merged.
+    """The merged detections on the tiles of a picture.
 
     Args:
         detector: in eval mode.
         picture: RGB, of any size.
-        side: of a tile, in pixels of the picture.
+        side: side of a tile in pixels of the picture.
         sides: shorter and longest side to which a tile is resized.
         fabric: device and precision.
-        batch_size: tiles at a time.
+        batch_size: tiles per batch.
     """
     places = tile_places((picture.height, picture.width), side)
     found: list[SceneDetections] = []
@@ -81,7 +81,7 @@ def merge(
 ) -> SceneDetections:
     """The detections of all tiles in pixels of the image of `size` (height, width), each object once.
 
-    Of detections that share most of their area, one that no tile cuts off wins, then the one with the higher score.
+    Of detections that share most of their area, one that is not cut off by a tile wins, then the higher score.
     """
     boxes, cut, masks = [], [], []
     for one, (left, top, right, bottom) in zip(found, places, strict=True):
@@ -104,7 +104,7 @@ def merge(
 
 
 def _inside(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Shared area over that of the smaller box `(R,)`."""
+    """Intersection over the area of the smaller box, `(R,)`."""
     shared = np.clip(np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2]), 0, None).prod(axis=1)
     areas = np.clip(others[:, 2:] - others[:, :2], 0, None).prod(axis=1)
     own = np.clip(box[2:] - box[:2], 0, None).prod()

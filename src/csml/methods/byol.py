@@ -18,7 +18,7 @@ from csml.views.recipe import Views
 
 
 class Byol(MomentumFramework):
-    """A predictor per level guesses the key from the query. BYOL and CsMl on BYOL differ only in views and stages."""
+    """A predictor per level predicts the key from the query. BYOL and CsMl on BYOL differ only in views and stages."""
 
     chance = ORTHOGONAL
 

@@ -25,7 +25,7 @@ _SHORTEST_QUEUE = 256
 
 
 class MomentumContrast(MomentumFramework):
-    """MoCo's two encoders and queue. MoCo v2 and CsMl differ only in the views and stages they are given."""
+    """MoCo's two encoders and queue. MoCo v2 and CsMl differ only in their views and stages."""
 
     def __init__(self, encoder: Encoder, queue_length: int, config: ContrastConfig, world: World = ALONE) -> None:
         if config.bn_splits > 1:
@@ -38,7 +38,7 @@ class MomentumContrast(MomentumFramework):
     @classmethod
     def from_config(cls, config: PretrainConfig, images: int, world: World, device: torch.device) -> "MomentumContrast":
         settings = config.section(ContrastConfig)
-        # Each process, and each piece of a batch, is a sub-batch of its own already.
+        # Each process, and each piece of a batch, is already a separate sub-batch.
         splits = max(1, settings.bn_splits // (world.size * config.hardware.accumulate))
         encoder = build_encoder(config, norm=False)
         length = images if settings.memory else queue_length(settings, images)
@@ -92,7 +92,7 @@ class MomentumContrast(MomentumFramework):
         return StepResult(loss, {"loss": loss.detach(), **metrics}, fresh)
 
     def _neighbors(self, known: Tensor) -> dict[int, Neighbors] | None:
-        """The keys of each anchor's neighbours in the memory, `(B, 1 + k)` ids → what they weigh, at all levels."""
+        """The keys of each anchor's neighbours in the memory, `(B, 1 + k)` ids → keys and weights, at all levels."""
         if not self.config.memory or known.shape[1] == 1:
             return None
         weights = neighbor_weights(known, self.queue.is_empty(), self.config.neighbor_share)  # (k, B)
@@ -100,7 +100,7 @@ class MomentumContrast(MomentumFramework):
 
     def _ignored(self, known: Tensor) -> Tensor | None:
         """Which negatives each anchor ignores: `(B, R)` ids of known positives → `(B, N)` bool."""
-        if self.config.memory:  # neighbours are positives there, which stand in the denominator
+        if self.config.memory:  # there neighbours are positives and belong in the denominator
             return self.queue.holds(known[:, :1]) | self.queue.is_empty()
         ignored = self.queue.holds(known) if self.config.mask_known else None
         if self.config.empty_queue:

@@ -1,4 +1,4 @@
-"""What every framework has: a query encoder that learns, the step's result, and what differs from one to the next."""
+"""The base class of all frameworks: a query encoder, the result of a step, and the methods that subclasses override."""
 
 from typing import NamedTuple
 
@@ -27,17 +27,17 @@ class StepResult(NamedTuple):
 
 
 class Framework(nn.Module):
-    """A query encoder and a loss over queries and keys; a subclass says where the keys come from.
+    """A query encoder and a loss over queries and keys; a subclass defines where the keys come from.
 
     Args:
-        encoder: f_q, which learns.
+        encoder: f_q, which is trained.
         world: the processes that share a batch.
     """
 
     chance: float
     """loss of one query by an untrained network"""
     progress: float = 0.0
-    """share of the run that is done, for what changes over it; set before every step"""
+    """completed share of the run, for schedules; set before every step"""
 
     def __init__(self, encoder: Encoder, world: World = ALONE) -> None:
         super().__init__()
@@ -61,16 +61,16 @@ class Framework(nn.Module):
         raise NotImplementedError
 
     def after_backward(self, result: StepResult) -> None:
-        """Whatever must wait until the gradient has been taken."""
+        """Updates that must wait until after backward."""
 
     def remember(self, features: Tensor, ids: Tensor) -> None:
         """Store the keys of images `ids` `(n,)`, computed from their pooled features `(n, F)`; for a framework whose
-        settings say that it remembers."""
+        settings have `remembers`."""
         raise NotImplementedError
 
     @property
     def memory(self) -> KeyMemory | None:
-        """The newest key of every image, if the framework learns with it."""
+        """The newest key of every image, if the framework uses one."""
         return None
 
     def recent_keys(self) -> Embeddings:
@@ -78,7 +78,7 @@ class Framework(nn.Module):
         raise NotImplementedError
 
     def encoder(self, role: str) -> Encoder:
-        """The encoder in the role `query` or `key`; the query encoder where one network has both."""
+        """The encoder in the role `query` or `key`; the query encoder if one network has both."""
         return self.query_encoder
 
     def start_from(self, backbone: Backbone) -> None:

@@ -1,11 +1,11 @@
-"""A memory of the newest key of every image: what contrast learns with, and what neighbours can be searched in."""
+"""A memory of the newest key of every image, for the contrastive loss or to search neighbours in."""
 
 import torch
 from torch import Tensor, nn
 
 
 class KeyMemory(nn.Module):
-    """Slot i holds the newest key of image i. It can stand in the place of a `KeyQueue`.
+    """Slot i holds the newest key of image i. It can replace a `KeyQueue`.
 
     Args:
         dims: D of each level.
@@ -38,7 +38,7 @@ class KeyMemory(nn.Module):
         return ~self.filled
 
     def holds(self, known: Tensor) -> Tensor:
-        """Which slots show one of the images `known` `(B, R)`: `(B, N)` bool."""
+        """Which slots hold a key of one of the images `known` `(B, R)`: `(B, N)` bool."""
         found = torch.zeros(len(known), self.length, dtype=torch.bool, device=known.device)
         return found.scatter_(1, known, True)
 
@@ -47,9 +47,9 @@ def neighbor_weights(known: Tensor, empty: Tensor, share: float) -> Tensor:
     """How much each neighbour's key counts as a positive.
 
     Args:
-        known: `(B, 1 + k)`: the id of the anchor, then its neighbour set Ω, filled up with its own id.
+        known: `(B, 1 + k)`: the id of the anchor, then its neighbour set Ω, padded with its own id.
         empty: `(N,)` bool: images whose key is not known yet.
-        share: of the loss, that goes to the neighbours of an anchor that has any.
+        share: share of the loss for the neighbours of an anchor that has any.
 
     Returns:
         `(k, B)`; each column sums to `share`, or to 0 if the anchor has no neighbour in the memory.

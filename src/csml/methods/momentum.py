@@ -33,8 +33,8 @@ class MomentumFramework(Framework):
     def encode_keys(self, images: Tensor, generator: torch.Generator, rows: int) -> Embeddings:
         """This process's images `(B, 3, S, S)` → the keys of all processes `{stage: (rows, D)}`.
 
-        Images are shuffled across processes on the way, so that BatchNorm normalises a key together with other images
-        than its query (docs/method.md#batchnorm).
+        Images are shuffled across processes on the way, so that BatchNorm normalises a key together with
+        different images than its query (docs/method.md#batchnorm).
         """
         shuffle = torch.randperm(rows, generator=generator)
         back = shuffle.argsort().to(images.device, non_blocking=True)

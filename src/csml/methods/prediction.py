@@ -1,4 +1,4 @@
-"""Frameworks without negatives: a predictor per level guesses the key from the query (BYOL, SimSiam)."""
+"""Frameworks without negatives: a predictor per level predicts the key from the query (BYOL, SimSiam)."""
 
 from torch import Tensor, nn
 
@@ -9,7 +9,7 @@ from csml.models.heads import mlp
 from csml.views.recipe import Views
 
 ORTHOGONAL = 2.0
-"""2 − 2 · cos of vectors that have nothing in common: the loss of an untrained network."""
+"""2 − 2 · cos of orthogonal vectors: the loss of an untrained network."""
 _RECENT = 1024
 
 
@@ -28,14 +28,14 @@ class Predictors(nn.ModuleDict):
 
 
 class RecentKeys(KeyQueue):
-    """The anchors' keys of the last steps. They are no negatives: they show a collapse, which the loss does not."""
+    """The anchors' keys of the last steps. They are not negatives, but reveal a collapse, which the loss does not."""
 
     def __init__(self, dims: dict[int, int]) -> None:
         super().__init__(dims, _RECENT)
         self.stages = tuple(dims)
 
     def filled(self) -> Embeddings:
-        """Without the slots that no key has taken yet."""
+        """The keys, without empty slots."""
         filled = ~self.is_empty()  # (N,)
         return {stage: self.keys(stage)[filled] for stage in self.stages}
 

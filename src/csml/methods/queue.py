@@ -47,7 +47,7 @@ class KeyQueue(nn.Module):
         return self.ids == EMPTY
 
     def holds(self, known: Tensor) -> Tensor:
-        """Which slots show an image that is known to be the anchor's: `(B, R)` ids → `(B, N)` bool."""
+        """Which slots hold a key of a known positive of the anchor: `(B, R)` ids → `(B, N)` bool."""
         found = torch.zeros(len(known), self.length, dtype=torch.bool, device=known.device)
         for column in known.unbind(dim=1):
             found |= self.ids[None] == column[:, None]

@@ -15,11 +15,11 @@ from csml.models.sync_batchnorm import synchronised
 from csml.views.recipe import Views
 
 _NARROWING = 4
-"""How many times narrower than its head a predictor is inside, by default."""
+"""Bottleneck of a predictor: by default its hidden layer is this many times narrower than its head."""
 
 
 class SimSiam(Framework):
-    """A predictor per level guesses the key from the query. Keys are the query encoder's own embeddings, detached:
+    """A predictor per level predicts the key from the query. Keys are the query encoder's own embeddings, detached:
     the stop-gradient keeps them from collapsing. SimSiam and CsMl on SimSiam differ only in views and stages."""
 
     chance = ORTHOGONAL

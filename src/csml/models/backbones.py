@@ -1,6 +1,6 @@
 """Backbones by name: torchvision's ResNets, small ResNets of our own, and timm's networks, all with four stages.
 
-This file is all that the rest of csml knows about a network: its stage maps, its feature, and the images it expects.
+This file is the only interface of csml to a network: its stage maps, its feature, and the images it expects.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _BLANK_SIDE = 64
 
 
 class StageOutputs(NamedTuple):
-    """What a backbone makes of a batch of B images."""
+    """The outputs of a backbone for a batch of B images."""
 
     maps: dict[int, Tensor]
     """`{1: (B, C1, H1, W1), …, 4: (B, C4, H4, W4)}`: the feature map of each stage"""
@@ -66,7 +66,7 @@ def build_backbone(name: str, small_images: bool = False, channels: int = 3) -> 
 
 
 def image_channels(net: Backbone) -> int:
-    """C of the images that the network takes."""
+    """Number of channels C of the images that the network takes."""
     if isinstance(net, RawPixels):
         return net.channels
     return next((module.in_channels for module in net.modules() if isinstance(module, nn.Conv2d)), 3)
@@ -111,7 +111,7 @@ def feature_channels(net: Backbone) -> dict[int, int]:
 
 
 def normalization(net: Backbone) -> Normalization:
-    """Mean and deviation by which the network expects its images to be normalised."""
+    """Mean and standard deviation for normalising the network's images."""
     if isinstance(net, RawPixels):
         return net.normalization
     channels = image_channels(net)
@@ -120,8 +120,8 @@ def normalization(net: Backbone) -> Normalization:
     return timm_normalization(net)
 
 
-def own_narrowing(net: Backbone) -> int:
-    """How many times narrower than their output the network's own blocks are inside; 4 if not a ResNet."""
+def block_narrowing(net: Backbone) -> int:
+    """Bottleneck factor of the network's own blocks: output width over inner width; 4 if not a ResNet."""
     return int(net.layer4[-1].expansion) if isinstance(net, ResNet) else Bottleneck.expansion
 
 
@@ -132,7 +132,7 @@ def has_depthwise(net: Backbone) -> bool:
 
 
 def weights_key(net: Backbone) -> str:
-    """A key that changes when the weights do, and with nothing else: a sum would depend on layout and threads."""
+    """A key that changes with the weights and nothing else; a sum would depend on layout and threads."""
     digest = hashlib.blake2b(digest_size=16)
     for value in net.state_dict().values():
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
@@ -162,21 +162,21 @@ def _pooled(outputs: StageOutputs, stages: tuple[int, ...]) -> dict[int, Tensor]
 
 
 def noise_images(net: Backbone) -> Tensor:
-    """Two small images, always the same, to try a network with: `(2, C, H, W)` on its device."""
+    """Two small images, always the same, for trying out a network: `(2, C, H, W)` on its device."""
     like = next(net.parameters(), torch.zeros(()))  # raw pixels have none
     generator = torch.Generator().manual_seed(0)
     return torch.randn(2, image_channels(net), _BLANK_SIDE, _BLANK_SIDE, generator=generator).to(like)
 
 
 def _outputs_of_blank_image(net: Backbone) -> StageOutputs:
-    """Run the network once to find out shapes; training mode and running statistics stay as they are."""
+    """Run the network once to find its shapes; training mode and running statistics are unchanged."""
     with torch.no_grad(), in_eval_mode(net):
         return stage_outputs(net, torch.zeros_like(noise_images(net)[:1]))
 
 
 @contextlib.contextmanager
 def in_eval_mode(net: nn.Module) -> Iterator[None]:
-    """Eval mode inside of the block; after it every module is in the mode it was in, be it train or eval."""
+    """Eval mode inside the block; afterwards every module is back in its previous mode, train or eval."""
     modes = {module: module.training for module in net.modules()}
     net.eval()
     try:

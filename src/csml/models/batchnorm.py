@@ -1,4 +1,4 @@
-"""What all variants of BatchNorm share: taking the place of another in a network."""
+"""Shared by all variants of BatchNorm: replacing the BatchNorm of a network."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def activation_of(norm: Any) -> nn.Module:
-    """What timm computes inside of a BatchNorm after the normalisation; the identity for torch's own."""
+    """The activation inside timm's BatchNorm; the identity for torch's own."""
     if not hasattr(norm, "act"):
         return nn.Identity()
     return nn.Sequential(norm.drop, norm.act)
@@ -16,7 +16,7 @@ def activation_of(norm: Any) -> nn.Module:
 def replace_batchnorm(
     network: nn.Module, wanted: Callable[[nn.Module], bool], replacement: Callable[[nn.Module], nn.Module]
 ) -> None:
-    """Put `replacement(norm)` in the place of every wanted BatchNorm; weights, their names and what learns stay."""
+    """Replace every matching BatchNorm by `replacement(norm)`; weights, their names and requires_grad stay the same."""
     for name, child in network.named_children():
         if wanted(child):
             new = replacement(child)

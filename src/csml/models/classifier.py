@@ -13,7 +13,7 @@ class Classifier(nn.Module):
     Args:
         backbone: the network.
         classes: number of classes.
-        unit: give features the length one before the linear layer.
+        unit: normalise features to unit length before the linear layer.
     """
 
     def __init__(self, backbone: Backbone, classes: int, unit: bool = False) -> None:
@@ -35,5 +35,6 @@ class Classifier(nn.Module):
         """Pooled features `(B, C)` → logits `(B, classes)`."""
         if not self.unit:
             return self.fc(features)
-        with torch.autocast(features.device.type, enabled=False):  # rounded scores would be rounded probabilities
+        # In full precision, because rounding errors of scores carry over to probabilities.
+        with torch.autocast(features.device.type, enabled=False):
             return self.fc(F.normalize(features.float()))

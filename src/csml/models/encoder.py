@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from csml.config import STAGES
-from csml.models.backbones import Backbone, feature_channels, own_narrowing, stage_channels, stage_outputs
+from csml.models.backbones import Backbone, block_narrowing, feature_channels, stage_channels, stage_outputs
 from csml.models.heads import CompanionHead, FeatureHead, LastStageHead
 from csml.models.merged_batchnorm import fix_and_merge_batchnorm
 
@@ -18,8 +18,7 @@ class Encoder(nn.Module):
         stages: the levels with a loss; 4 has a projection head, earlier ones have a companion head.
         dim: D.
         hidden: width of the MLPs; None means the stage's number of channels.
-        narrowing: how many times narrower the bottlenecks of the companion heads are inside; None means as narrow as
-            the backbone's own blocks.
+        narrowing: bottleneck factor of the companion heads; None means that of the backbone's own blocks.
         norm: whether the MLPs have BatchNorm.
         projection: whether the last stage has a projection head; otherwise its embedding is the feature itself.
         fixed_batchnorm: whether the backbone's BatchNorm keeps its running statistics and uses them in training too.
@@ -39,7 +38,7 @@ class Encoder(nn.Module):
         super().__init__()
         channels, last = stage_channels(backbone), STAGES[-1]
         channels[last] = feature_channels(backbone)[last]
-        narrowing = narrowing or own_narrowing(backbone)
+        narrowing = narrowing or block_narrowing(backbone)
         if fixed_batchnorm:
             fix_and_merge_batchnorm(backbone)
         self.backbone = backbone

@@ -1,4 +1,4 @@
-"""A network for images of another number of channels: its first convolution, with the weights it has."""
+"""Adapts the first convolution of a network, with its weights, to another number of image channels."""
 
 from torch import nn
 
@@ -6,8 +6,8 @@ from torch import nn
 def with_channels(net: nn.Module, channels: int) -> nn.Module:
     """Give the first convolution of a network `channels` inputs, in place; returns the network.
 
-    Every new input gets the mean of the old inputs' filters, scaled so that the sum over all inputs is what it was: an
-    image whose channels are all alike gives the output that it gave as a grey image before.
+    Every new input gets the mean of the old inputs' filters, scaled so that the sum over all inputs is unchanged: an
+    image with equal channels gives the same output as a grey image did before.
     """
     name, old = next((name, module) for name, module in net.named_modules() if isinstance(module, nn.Conv2d))
     if old.in_channels == channels:
@@ -19,5 +19,5 @@ def with_channels(net: nn.Module, channels: int) -> nn.Module:
     old.weight, old.in_channels = (
         nn.Parameter(weight.contiguous()),
         channels,
-    )  # in place: it may be of a kind of its own
+    )  # in place, because it may be a subclass
     return net

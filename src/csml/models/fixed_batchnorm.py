@@ -11,10 +11,10 @@ from csml.models.batchnorm import activation_of, replace_batchnorm
 
 
 class FixedBatchNorm(nn.Module):
-    """Normalises by running statistics that never change; scale and shift learn.
+    """Normalises with running statistics that never change; scale and shift are trained.
 
-    It does not depend on the mode of the network, which changes between steps and searches, and it is no BatchNorm of
-    torch, so that nothing takes it for one and splits or synchronises it.
+    It does not depend on the mode of the network, which changes between steps and searches, and it is not a subclass of
+    torch's BatchNorm, so that it is never split or synchronised.
     """
 
     weight: Tensor
@@ -23,7 +23,7 @@ class FixedBatchNorm(nn.Module):
     running_var: Tensor
     num_batches_tracked: Tensor
     merged: bool = False
-    """whether the convolution before it applies it already (`merged_batchnorm.py`)"""
+    """whether the preceding convolution already applies it (`merged_batchnorm.py`)"""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class FixedBatchNorm(nn.Module):
         return self.activation(output)
 
     def scale_and_shift(self) -> tuple[Tensor, Tensor]:
-        """What each channel is multiplied by, `(C,)`, and what is added to it then, `(C,)`."""
+        """Scale `(C,)` and shift `(C,)` of each channel."""
         scale = self.weight * torch.rsqrt(self.running_var + self.eps)
         return scale, self.bias - self.running_mean * scale
 

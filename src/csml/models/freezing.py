@@ -1,4 +1,4 @@
-"""Parts of a backbone that do not learn: its first stages."""
+"""Freezes the first stages of a backbone."""
 
 from torch import nn
 from torchvision.models.resnet import ResNet
@@ -9,7 +9,7 @@ from csml.models.timm_networks import stage_modules
 
 
 def freeze_stages(net: Backbone, count: int) -> None:
-    """Exclude the weights up to the end of stage `count` from learning; 0: none."""
+    """Exclude the weights up to the end of stage `count` from training; 0: none."""
     if count == 0:
         return
     modules = {s: f"layer{s}" for s in STAGES} if isinstance(net, ResNet) else stage_modules(net)

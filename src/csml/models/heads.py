@@ -37,8 +37,8 @@ class LastStageHead(nn.Module):
 class FeatureHead(nn.Module):
     """The network's feature itself as embedding, relative to a centre: `(B, C)` → `(B, C)`.
 
-    For networks that start from good weights: what the loss shapes is what is used afterwards. The centre, the mean
-    feature at the start, removes what all images have in common, which would make all cosines large.
+    For networks that start from good weights: the loss acts on the same feature that is used afterwards. The centre,
+    the mean feature at the start, removes the component common to all images, which would make all cosines large.
     """
 
     center: Tensor
@@ -54,8 +54,9 @@ class FeatureHead(nn.Module):
 class CompanionHead(nn.Module):
     """One residual bottleneck, global average pool and projection: `(B, C, H, W)` → `(B, D)`.
 
-    The bottleneck keeps the gradient of this stage's loss from competing with that of later stages. Inside, it is
-    `narrowing` times narrower: 4 gives the block of this stage in a ResNet-50, 1 keeps the channels as BasicBlocks do.
+    The bottleneck keeps the gradient of this stage's loss from competing with that of later stages. Its inner
+    width is `narrowing` times smaller: 4 gives the block of this stage in a ResNet-50, 1 keeps the channels like
+    BasicBlocks.
     """
 
     def __init__(self, channels: int, hidden: int, dim: int, norm: bool, narrowing: int) -> None:

@@ -1,7 +1,7 @@
 """Convolutions that also apply the fixed BatchNorm after them: the same function in fewer passes over memory.
 
-With fixed statistics a BatchNorm is a scale and a shift of each channel, and so is their product with the weights of
-the convolution before it (docs/method.md#weights). Modules, weights and their names stay.
+With fixed statistics a BatchNorm is a scale and a shift of each channel, which can be multiplied into the weights of
+the preceding convolution (docs/method.md#weights). Modules, weights and their names stay the same.
 """
 
 import copy
@@ -16,14 +16,14 @@ from csml.models.fixed_batchnorm import FixedBatchNorm, fix_batchnorm
 from csml.models.onednn_workaround import PointConv2d
 
 _TOLERANCE = 1e-3
-"""Largest difference of two outputs that are the same but for rounding, as a share of the largest value."""
+"""Largest difference between two outputs that counts as rounding, relative to the largest value."""
 
 
 class MergedConv2d(nn.Conv2d):
-    """Scales its weights by the BatchNorm after it, and adds its shift. Both still learn where they did."""
+    """Scales its weights by the BatchNorm after it, and adds its shift. Both remain trainable."""
 
     norm: tuple[FixedBatchNorm] | None
-    """a tuple, so that the BatchNorm keeps its own place in the network alone; None: its part is in the weights"""
+    """in a tuple, so that the BatchNorm is not registered twice; None: it is folded into the weights"""
     same: bool
     """pads as TensorFlow does"""
     guarded: bool
@@ -47,8 +47,8 @@ class MergedConv2d(nn.Conv2d):
         return self.weight * scale[:, None, None, None], bias
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Take the BatchNorm into the weights, which change no more."""
+    def fold(self) -> None:
+        """Fold the BatchNorm into the weights, for inference only."""
         weight, bias = self._merged()
         assert bias is not None
         self.weight, self.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
@@ -56,17 +56,17 @@ class MergedConv2d(nn.Conv2d):
 
 
 def for_use(network: Backbone) -> Backbone:
-    """A copy in eval mode that computes the same faster: every BatchNorm is fixed, and merged where it can be."""
+    """A faster copy for inference, in eval mode: every BatchNorm is fixed, and merged where possible."""
     network = copy.deepcopy(network).eval().requires_grad_(False)
     fix_and_merge_batchnorm(network)
     for module in network.modules():
         if isinstance(module, MergedConv2d):
-            module.settle()
+            module.fold()
     return network
 
 
 def fix_and_merge_batchnorm(network: Backbone) -> None:
-    """Fix every BatchNorm of a network, and merge it where it can be, in place."""
+    """Fix every BatchNorm of a network, and merge it where possible, in place."""
     fix_batchnorm(network)
     merge_batchnorm(network)
 
@@ -74,7 +74,7 @@ def fix_and_merge_batchnorm(network: Backbone) -> None:
 def merge_batchnorm(network: Backbone) -> None:
     """Let convolutions apply the fixed BatchNorm that directly follows them, in place.
 
-    Which follow is seen by running the network. If it then computes something else, it is left as it was.
+    The order is found by running the network. If its outputs change, the network is left as it was.
     """
     if not any(isinstance(module, FixedBatchNorm) for module in network.modules()):
         return
@@ -89,7 +89,8 @@ def merge_batchnorm(network: Backbone) -> None:
 
 
 def _followed(network: Backbone) -> tuple[list[tuple[Any, FixedBatchNorm]], list[Tensor]]:
-    """Convolutions whose output a fixed BatchNorm takes, each with that BatchNorm, and the outputs of the network."""
+    """Convolutions whose output goes into a fixed BatchNorm, each with that BatchNorm, and the outputs of the
+    network."""
     made: dict[int, tuple[nn.Module, Tensor]] = {}  # holds the tensors, so that no two have the same id
     pairs: list[tuple[Any, FixedBatchNorm]] = []
 
@@ -117,7 +118,7 @@ def _followed(network: Backbone) -> tuple[list[tuple[Any, FixedBatchNorm]], list
 
 
 def _is_known(module: nn.Module) -> bool:
-    """Whether it is a convolution whose forward is known here."""
+    """Whether it is a type of convolution that `MergedConv2d` can replace."""
     plain = type(module) in (nn.Conv2d, PointConv2d) or _pads_same(module)
     return plain and module.padding_mode == "zeros"
 
@@ -128,7 +129,7 @@ def _pads_same(module: nn.Module) -> bool:
 
 @torch.no_grad()
 def _outputs(network: Backbone) -> list[Tensor]:
-    """The maps of all stages and the feature of some noise."""
+    """The maps of all stages and the feature for noise images."""
     with in_eval_mode(network):
         maps, feature = stage_outputs(network, noise_images(network))
     return [*maps.values(), feature]

@@ -1,13 +1,13 @@
-"""Strided convolutions on maps of a single point, whose weight gradient oneDNN gets wrong in bfloat16."""
+"""Workaround for oneDNN, whose bfloat16 weight gradients are wrong for strided convolutions on single-point maps."""
 
 from torch import Tensor, nn
 
 
 class PointConv2d(nn.Conv2d):
-    """A 3×3 convolution with a stride that is not used on a map of one point, where it would change nothing.
+    """A 3×3 convolution that ignores its stride on a map of one point, where it has no effect.
 
-    On such maps, which small crops of small images have, the bfloat16 weight gradient of a strided convolution reads
-    uninitialised memory on CPUs with AVX-512 (torch 2.15): it differs from run to run, or is NaN.
+    On such maps, which occur for small crops of small images, the bfloat16 weight gradient of a strided convolution
+    reads uninitialised memory on CPUs with AVX-512 (torch 2.15): it differs from run to run, or is NaN.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ class PointConv2d(nn.Conv2d):
 
 
 def guard_point_maps(net: nn.Module) -> None:
-    """Make every padded 3×3 convolution of `net` that has a stride a `PointConv2d`."""
+    """Turn every padded, strided 3×3 convolution of `net` into a `PointConv2d`."""
     for module in net.modules():
         if type(module) is not nn.Conv2d or module.stride == (1, 1):
             continue

@@ -1,4 +1,4 @@
-"""Raw pixels as a backbone: what every learnt representation has to beat."""
+"""Raw pixels as a backbone: a baseline for learnt representations."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,11 +18,11 @@ class RawPixels(nn.Module):
 
     @property
     def normalization(self) -> Normalization:
-        """To [−1, 1], the same for every channel: distances between pictures stay what they are."""
+        """To [−1, 1], the same for every channel, so that relative distances between pictures are unchanged."""
         return Normalization((0.5,) * self.channels, (0.5,) * self.channels)
 
     def picture(self, images: Tensor) -> Tensor:
-        """The picture `(B, C, 32, 32)`; images of that size as they are."""
+        """The picture `(B, C, 32, 32)`; images of that size are unchanged."""
         return images if images.shape[2:] == (SIDE, SIDE) else F.adaptive_avg_pool2d(images, SIDE)
 
     def forward(self, images: Tensor) -> Tensor:

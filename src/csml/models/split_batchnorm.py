@@ -14,7 +14,7 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
     """Normalises each of `splits` consecutive sub-batches by its own statistics during training.
 
     The running statistics are updated once per forward, with the mean over the sub-batches. They average over as many
-    batches as in a plain BatchNorm, so an encoder in eval mode is as good.
+    batches as in plain BatchNorm, so an encoder in eval mode is just as good.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from csml.models.batchnorm import activation_of, replace_batchnorm
 
 
 class SharedBatchNorm(_BatchNorm):
-    """Normalises by the mean and variance over all processes during training; their shares may differ in size."""
+    """Normalises by the mean and variance over all processes during training; their batches may differ in size."""
 
     def __init__(
         self, channels: int, eps: float = 1e-5, momentum: float | None = 0.1, activation: nn.Module | None = None
@@ -77,7 +77,7 @@ def synchronised(network: nn.Module, world: World, device: torch.device) -> nn.M
         return network
     if device.type == "cuda":
         from timm.layers.norm_act import (
-            convert_sync_batchnorm,  # torch's own loses the activation inside of timm's BatchNorm
+            convert_sync_batchnorm,  # torch's own loses the activation inside timm's BatchNorm
         )
 
         return convert_sync_batchnorm(network)

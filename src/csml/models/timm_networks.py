@@ -14,14 +14,14 @@ _ANY_SIZE: tuple[dict[str, Any], ...] = (
     {"dynamic_img_size": True, "dynamic_img_pad": True},  # ViT
     {},
 )
-"""Arguments that make a family of networks accept images of any size; a family refuses those of the others."""
+"""Arguments with which a family of networks accepts images of any size; each family rejects those of the others."""
 
 
 def build_timm(name: str) -> nn.Module:
     """Build timm's network `name` with fresh weights and without its classifier.
 
     Args:
-        name: as timm has it, such as `tf_efficientnet_lite0`.
+        name: timm's name, such as `tf_efficientnet_lite0`.
     """
     import timm  # takes seconds
 
@@ -51,7 +51,7 @@ def timm_outputs(net: Any, images: Tensor) -> tuple[list[Tensor], Tensor]:
 
 
 def timm_normalization(net: Any) -> Normalization:
-    """Mean and deviation of the images that the network was made for."""
+    """Mean and standard deviation of the images that the network was designed for."""
     return Normalization(tuple(net.pretrained_cfg["mean"]), tuple(net.pretrained_cfg["std"]))
 
 
@@ -61,7 +61,7 @@ def timm_strides(net: Any) -> dict[int, int]:
 
 
 def stage_modules(net: Any) -> dict[int, str]:
-    """The name of the module at whose end each stage ends."""
+    """The name of the last module of each stage."""
     return {stage: net.feature_info[index]["module"] for stage, index in zip(STAGES, _stage_indices(net), strict=True)}
 
 
@@ -79,9 +79,9 @@ def _created(name: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _stage_indices(net: Any) -> list[int]:
-    """Which of the outputs that the network offers are its stages 1 to 4.
+    """The outputs of the network that serve as stages 1 to 4.
 
-    A network that halves its resolution has a stage per resolution, and the coarsest four are taken. A ViT has one
+    A network that halves its resolution has a stage per resolution, and the coarsest four are used. A ViT has one
     resolution; its blocks at a quarter, half, three quarters and the end are the stages.
     """
     count, reductions = len(net.feature_info), {info["reduction"] for info in net.feature_info}
@@ -91,7 +91,7 @@ def _stage_indices(net: Any) -> list[int]:
 
 
 def _remove_dropout(net: nn.Module) -> None:
-    """Dropout draws from torch's global generator, which a checkpoint does not have: a resumed run would differ."""
+    """Dropout uses torch's global generator, which is not in the checkpoint, so a resumed run would differ."""
     for module in net.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -86,7 +86,7 @@ def _test(run: FinishedRun, result: dict[str, Any]) -> DetectorTest:
         charts.append(_curves(run.name, result["curves"]))
     if "confusion" in result:
         counts, names = result["confusion"]["counts"], result["confusion"]["names"]
-        charts.append(confusion_chart(f"Confusions of {run.name}", counts, names, x="detected", y="there is"))
+        charts.append(confusion_chart(f"Confusions of {run.name}", counts, names, x="detected class", y="true class"))
     return DetectorTest(
         run.name, sections, worth_showing(charts), pictures, f"at least {chosen['score']:.2f} ({chosen['why']})"
     )

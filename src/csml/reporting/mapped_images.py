@@ -104,7 +104,7 @@ def map_images(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 
         if not bool(found.good.all()):
             readable = np.flatnonzero(found.good.numpy())
             val, found = Subset(val, readable), found.subset(readable)
-        tests = _judge(val, found.by_stage, found.labels, learnt.by_stage, learnt.labels)
+        tests = _classify_tests(val, found.by_stage, found.labels, learnt.by_stage, learnt.labels)
     return MappedImages(run, images, learnt.labels.numpy(), embed(learnt.by_stage[4], seed=seed), tests)
 
 
@@ -114,7 +114,7 @@ def images_config(run: FinishedRun) -> ImagesConfig:
     return configure(ImagesConfig, Layer(known, str(run.root)))
 
 
-def _judge(
+def _classify_tests(
     images: Images,
     features: dict[int, torch.Tensor],
     labels: torch.Tensor,

@@ -18,7 +18,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any], epoch: int, step: int, 
     """Write `state` (tensors, numbers and strings in dicts and lists) and remove all but the `keep` newest."""
     path = checkpoint_file(folder, epoch, step)
     try:
-        _checksum_file(path).unlink(missing_ok=True)  # of an older checkpoint with this name
+        _checksum_file(path).unlink(missing_ok=True)  # belongs to an older checkpoint with this name
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
             digest = checksum(temporary)
@@ -32,7 +32,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any], epoch: int, step: int, 
         why = disk_problem(error) if isinstance(error, OSError) else reason(error)
         kept = "; the ones before it are kept" if checkpoint_files(folder) else "; there is none before it"
         raise CsmlError(f"the checkpoint {path} cannot be written ({why}){kept}") from error
-    leftovers = folder.glob(".epoch-*")  # of a killed process; this one is the only writer
+    leftovers = folder.glob(".epoch-*")  # from a killed process; this one is the only writer
     for old in [*checkpoint_files(folder)[keep:], *leftovers]:
         old.unlink(missing_ok=True)
         _checksum_file(old).unlink(missing_ok=True)
@@ -74,7 +74,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Delete all of them, with their folder."""
+    """Delete all checkpoints and their folder."""
     shutil.rmtree(folder, ignore_errors=True)
 
 

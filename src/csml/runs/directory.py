@@ -3,26 +3,26 @@
 RUN/
   config.yaml                every setting, resolved
   run.json                   verb, versions, commit, machine, data
-  log.txt                    what the console showed
-  .lock, .used               who writes this directory now, and who uses it (`locks.py`)
+  log.txt                    the log of the console
+  .lock, .used               locks of the process that writes this directory, and of those that use it (`locks.py`)
   metrics.jsonl              one line per epoch
   tensorboard/               the same as event files
-  loggers.json               under which id W&B and MLflow know the run
+  loggers.json               ids of the run in W&B and MLflow
   checkpoints/               the newest few, for resuming
   neighbors/epoch-0010.npz   the neighbour set Ω of each search: indices (N, k), similarities (N, k)
   start.safetensors          the weights that pre-training started from, if any
-  kept.json                  which point between start and end became the backbone, and why
+  kept.json                  the point between start and end that became the backbone, and why
   backbone.safetensors       the network without its heads, rewritten each epoch
   classifier.safetensors, best.safetensors, detector.safetensors
-  labels.csv, tests.csv      labelled images of a classifier: to learn from, to test on
-  trust.safetensors          how far a calibrated classifier can be trusted
+  labels.csv, tests.csv      labelled images of a classifier: for training, for testing
+  trust.safetensors          expected accuracy of a calibrated classifier, and features to detect unfamiliar images
   folds/HOW-1/, …            run directories of `csml finetune` while it cross-validates
   round-1/, round-2/, …      a run directory per round of mining, with pseudo_labels.csv and mined.json
   repairs.csv                problems in the annotations of a detector
   detections.json, detections.png, worst.png, best.png, figures/   of a detector's test
   best-detector.safetensors  the weights of a detector after its best test
   knn.json, linear.json, supervised.json, finetune.json, mine.json, detect.json   results
-  baselines.json             what the results have to beat: raw pixels, untrained network, starting weights
+  baselines.json             accuracy of the baselines: raw pixels, untrained network, starting weights
   linear/                    run directory of a linear probe
   few-labels/FRACTION/VERB/  run directories of an ablation
   index/KEY/                 search index of `csml neighbors`
@@ -49,7 +49,7 @@ class RunDirectory:
 
     root: Path
     outer: Path | None = None
-    """the run directory that this one is a step of, such as a round of mining; that one is resumed"""
+    """the run directory that this one is a step of, such as a round of mining; the outer one is resumed"""
 
     # Every verb that trains.
 
@@ -83,7 +83,7 @@ class RunDirectory:
 
     @property
     def resumed(self) -> Path:
-        """The directory to give to `resume`."""
+        """The directory to pass to `resume`."""
         return self.outer or self.root
 
     def has_checkpoint(self) -> bool:
@@ -108,7 +108,7 @@ class RunDirectory:
 
     @property
     def kept(self) -> Path:
-        """Which point between the start and the end of pre-training became the backbone, and why."""
+        """The point between start and end of pre-training that became the backbone, and why."""
         return self.root / "kept.json"
 
     @property
@@ -132,32 +132,32 @@ class RunDirectory:
     # Pre-training.
 
     def neighbors(self, epoch: int) -> Path:
-        """The neighbour set Ω that was searched after `epoch` epochs."""
+        """The neighbour set Ω found after `epoch` epochs."""
         return self.root / "neighbors" / f"epoch-{epoch:04d}.npz"
 
     def neighbor_files(self) -> list[Path]:
-        """Every neighbour set that was saved, the earliest first."""
+        """Every saved neighbour set, the earliest first."""
         return sorted((self.root / "neighbors").glob("epoch-*.npz"))
 
     # Classifiers.
 
     @property
     def labels(self) -> Path:
-        """Images to learn from and their labels."""
+        """Training images and their labels."""
         return self.root / "labels.csv"
 
     @property
     def tests(self) -> Path:
-        """Images to test on and their labels."""
+        """Test images and their labels."""
         return self.root / "tests.csv"
 
     @property
     def trust(self) -> Path:
-        """How far a calibrated classifier can be trusted."""
+        """Expected accuracy of a calibrated classifier, and features to detect unfamiliar images."""
         return self.root / "trust.safetensors"
 
     def fold(self, how: str, number: int) -> "RunDirectory":
-        """The run directory of a way to train, on the labels outside of a fold, from 1."""
+        """The run directory of a training method on the labels outside a fold; folds are numbered from 1."""
         return RunDirectory(self.folds / f"{how}-{number}", outer=self.root)
 
     @property
@@ -166,7 +166,7 @@ class RunDirectory:
 
     @property
     def scores(self) -> Path:
-        """Scores for the labels of a fold, `(held out, classes)`."""
+        """Scores for the held-out labels of a fold, `(held out, classes)`."""
         return self.root / "scores.npy"
 
     @property
@@ -175,11 +175,11 @@ class RunDirectory:
 
     @property
     def mined(self) -> Path:
-        """How many pseudo-labels were kept, and how many are right where that is known."""
+        """How many pseudo-labels were kept, and how many are correct, if that is known."""
         return self.root / "mined.json"
 
     def round(self, number: int) -> "RunDirectory":
-        """A round of mining, from 1."""
+        """The directory of a round of mining, numbered from 1."""
         return RunDirectory(self.root / f"round-{number}", outer=self.root)
 
     def rounds(self) -> list["RunDirectory"]:
@@ -203,7 +203,7 @@ class RunDirectory:
 
     @property
     def worst_detections(self) -> Path:
-        """Test images with the lowest F1, annotated and detected."""
+        """Test images with the lowest F1, with annotations and detections."""
         return self.root / "worst.png"
 
     @property
@@ -213,14 +213,14 @@ class RunDirectory:
 
     @property
     def detection_figures(self) -> Path:
-        """Precision over recall, confusions and errors by kind, as PNG and SVG."""
+        """Precision over recall, confusion matrix and errors by kind, as PNG and SVG."""
         return self.root / "figures"
 
     # Verbs that use a finished run.
 
     @property
     def baselines(self) -> Path:
-        """What results are compared with, computed once."""
+        """Scores of the baselines, computed once."""
         return self.root / "baselines.json"
 
     @property
@@ -229,11 +229,11 @@ class RunDirectory:
         return probe_directory(self.result("linear"))
 
     def few_labels(self, fraction: float, verb: str) -> "RunDirectory":
-        """The run directory of an ablation's classifier that learns from a fraction of the labels."""
+        """The run directory of an ablation's classifier trained on a fraction of the labels."""
         return RunDirectory(self.root / "few-labels" / f"{fraction:g}" / verb)
 
     def index(self, key: str) -> Path:
-        """Folder of the search index over the images that `key` stands for."""
+        """Folder of the search index for the images identified by `key`."""
         return self.root / "index" / key
 
     @property
@@ -244,7 +244,7 @@ class RunDirectory:
         return self.root / "explore" / f"map-{key}.npz"
 
     def explore_cache(self, what: str, key: str) -> Path:
-        """Anything else that takes long to compute of all images, such as probabilities."""
+        """Other cached values for all images, such as probabilities."""
         return self.root / "explore" / f"{what}-{key}.npy"
 
     @property
@@ -253,16 +253,16 @@ class RunDirectory:
         return self.root / "explore" / "workbench.sqlite"
 
     def explore_tuned(self, number: int) -> "RunDirectory":
-        """A classifier that was fine-tuned from the page, from 1."""
+        """The run directory of a classifier that was fine-tuned from the page, numbered from 1."""
         return RunDirectory(self.root / "explore" / f"tuned-{number:03d}")
 
     def explore_tuned_numbers(self) -> list[int]:
-        """Of the fine-tuned classifiers, finished or not, in order."""
+        """Numbers of the fine-tuned classifiers, finished or not, in order."""
         names = (path.name.removeprefix("tuned-") for path in (self.root / "explore").glob("tuned-*"))
         return sorted(int(name) for name in names if name.isdecimal())
 
     def explore_tuned_runs(self) -> list["RunDirectory"]:
-        """The fine-tuned classifiers that are finished, in order."""
+        """Run directories of the finished fine-tuned classifiers, in order."""
         found = map(self.explore_tuned, self.explore_tuned_numbers())
         return [run for run in found if run.result("finetune").exists()]
 

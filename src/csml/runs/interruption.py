@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a run after the current step, when it has been saved, instead of in the middle of one."""
+"""On SIGINT and SIGTERM, a run finishes the current step and saves before it ends."""
 
 import logging
 import signal
@@ -11,16 +11,16 @@ log = logging.getLogger("csml")
 class Interrupted(KeyboardInterrupt):
     """A signal stopped the run, which has saved a checkpoint.
 
-    A KeyboardInterrupt, so that a notebook's stop button ends the cell, and no `except Exception` catches it.
+    A KeyboardInterrupt, so that a notebook's stop button ends the cell and no `except Exception` catches it.
     """
 
     def __init__(self, signal_number: int, where: str, run: Path, command: str) -> None:
         super().__init__(signal_number, where, run, command)  # all arguments, so that it can be pickled
         self.signal = signal_number
         self.where = where
-        """such as "epoch 3/15, step 4" """
+        """for example "epoch 3/15, step 4" """
         self.run = run
-        """the directory to give to `resume`"""
+        """the directory to pass to `resume`"""
         self.command = command
         """the verb that continues the run"""
 
@@ -30,9 +30,9 @@ class Interrupted(KeyboardInterrupt):
 
     def __str__(self) -> str:
         again = f"csml.{self.command}(resume={str(self.run)!r})"
-        if self.command == "linear":  # a probe is continued beside the weights it judges
+        if self.command == "linear":  # a probe is resumed through the weights that it evaluates
             again = f"csml.linear({str(self.run)!r}, resume=True)"
-        elif self.command == "ablate":  # finds what is done by itself
+        elif self.command == "ablate":  # finds finished runs by itself
             again = "the same call"
         return f"stopped in {self.where}; continue with {again}"
 
@@ -40,12 +40,12 @@ class Interrupted(KeyboardInterrupt):
 class StopSignals:
     """While entered, `caught` is the first signal that arrived; a second one raises KeyboardInterrupt at once.
 
-    It may be nested. The outer one then learns of a signal that the inner one caught: if a run ends before it could
-    stop, the next run of a series must not start.
+    It may be nested. A signal caught by the inner one is passed to the outer one: if a run ends before it could stop,
+    the next run of a series must not start.
 
     Args:
-        finishing: what is finished before the work stops, such as "this step": the first signal is answered with it at
-            once. Without it nothing is said, because nobody has to wait, or another process says it.
+        finishing: what is finished before stopping, such as "this step", named in the answer to the first signal. Empty
+            to stay silent, because stopping is immediate or another process answers.
     """
 
     def __init__(self, finishing: str = "") -> None:

@@ -1,11 +1,11 @@
-"""Who writes a directory: one lock per directory, held for the life of every verb that writes into it.
+"""Locks on directories: a verb that writes into a directory holds its lock until it ends.
 
 The lock is a POSIX record lock on DIRECTORY/.lock. The system releases it when the process dies, on network disks too,
-and forked data workers do not inherit it. The file says who holds it: command, process, machine. Where a disk has no
-locks, that record decides: its holder is dead if no process of that number and start time runs on this machine.
+and forked data workers do not inherit it. The file names the holder: command, process, machine. On a disk without locks
+this record decides: its holder is dead if no process with that number and start time runs on this machine.
 
-Verbs that use a run and leave something in it (knn, report, explore, …) may do so together, and while it is trained;
-each shares a lock on DIRECTORY/.used, and a run in use is not overwritten.
+Verbs that use a run and write into it (knn, report, explore, …) may run concurrently, also during training; each holds
+a shared lock on DIRECTORY/.used, and a run in use is not overwritten.
 """
 
 import contextlib
@@ -33,13 +33,14 @@ log = logging.getLogger("csml")
 LOCK = ".lock"
 USED = ".used"
 _LONGEST = 10_000
-"""Characters of a lock file that are read."""
+"""Largest number of characters read from a lock file."""
 _PATIENCE = 2.0
-"""Seconds between two attempts to take an item that another command holds."""
+"""Seconds between two attempts to lock an item that another command holds."""
 _held: dict[Path, int] = {}
-"""Directories that this process holds, and the thread that does: the system does not tell threads apart."""
+"""Directories that this process holds, and the thread that holds each: the system does not distinguish threads."""
 _used: dict[Path, tuple[int, IO[str] | None]] = {}
-"""Directories that this process uses, how often, and the lock, which the system would release at the first end."""
+"""Directories that this process uses, with a use count, because the system would release the lock at the first
+close."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Holder:
     started: str | None
     """when the process was started, in ticks of the system's clock; None: unknown"""
     since: str
-    """when it took the lock, for people"""
+    """when it acquired the lock, for messages"""
 
     @staticmethod
     def this() -> "Holder":
@@ -61,7 +62,7 @@ class Holder:
         return Holder(" ".join(words), os.getpid(), socket.gethostname(), _start_time(os.getpid()), since)
 
     def may_live(self) -> bool:
-        """False if it is known to be dead: this machine has no such process, or gave its number to another one."""
+        """False if it is known to be dead: this machine has no such process, or its number was reused."""
         if self.machine != socket.gethostname():
             return True
         try:
@@ -79,9 +80,9 @@ class Holder:
 
 @contextlib.contextmanager
 def only_writer(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory, which must exist. Raises a CsmlError that says who holds it.
+    """Hold the lock of a directory, which must exist. Raises a CsmlError that names another holder.
 
-    Where this thread holds the directory, or one around it, already, it is covered: a round of mining, a run of an
+    If this thread already holds the directory or a parent of it, that suffices: a round of mining, a run of an
     ablation.
     """
     directory = directory.resolve()
@@ -97,7 +98,7 @@ def only_writer(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_writers(world: World, directory: Path) -> Iterator[None]:
-    """Make a directory and hold its lock, in the first of several processes; all raise what it raises."""
+    """Create a directory and hold its lock in the first of several processes; its errors are raised in all."""
 
     def taken() -> None:
         try:
@@ -113,7 +114,7 @@ def only_writers(world: World, directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_use(directory: Path) -> Iterator[None]:
-    """Keep a run from being overwritten while it is used. Without locks, or where nobody may write, nothing does."""
+    """Prevent a run from being overwritten while it is used. Has no effect without locks or write permission."""
     directory = directory.resolve()
     if not directory.is_dir():
         yield
@@ -134,7 +135,7 @@ def in_use(directory: Path) -> Iterator[None]:
 
 
 def require_unused(directory: Path) -> None:
-    """Raise a CsmlError if another process uses a directory, or writes into one inside, such as a linear probe's."""
+    """Raise a CsmlError if another process uses a directory or writes into a subdirectory, such as a linear probe's."""
     for file in directory.rglob(LOCK):
         if file.parent != directory:
             with only_writer(file.parent):
@@ -148,12 +149,12 @@ def require_unused(directory: Path) -> None:
 
 
 def unclaimed(work: Sequence[T], place: Callable[[T], Path], world: World, stopped: Callable[[], int]) -> Iterator[T]:
-    """Yield each item while this command holds its lock. An item that another command holds is yielded when that
-    command has finished it, or has died.
+    """Yield each item while this command holds its lock. An item that another command holds is yielded after that
+    command has finished it or died.
 
     Args:
         work: the items in the preferred order.
-        place: the directory that stands for an item; it is made.
+        place: the directory of an item; it is created.
         world: the processes of this command; all get the same items.
         stopped: called while waiting, with the same result in all processes; a value other than 0 ends the iteration.
     """
@@ -185,8 +186,8 @@ def _made_and_locked(directory: Path) -> "Iterator[bool | Holder | None]":
 
 @contextlib.contextmanager
 def _lock(directory: Path) -> "Iterator[bool | Holder | None]":
-    """True if this process got the lock, which it holds until the block ends; else who has it, None if unknown."""
-    if directory in _held:  # the system would grant it again, and closing the file would lose both
+    """True if this process got the lock, which it holds until the block ends; else its holder, None if unknown."""
+    if directory in _held:  # the system would grant it again, and closing the file would release both
         yield Holder.this()
         return
     path = directory / LOCK
@@ -194,7 +195,7 @@ def _lock(directory: Path) -> "Iterator[bool | Holder | None]":
         file, granted = _opened(path)
     except OSError as error:
         raise CsmlError(f"{directory} cannot be written ({error.strerror or reason(error)})") from error
-    # The file is read through `file`: closing another descriptor of it would release the lock.
+    # Read through `file`, because closing another descriptor of the file would release the lock.
     with file:
         before = _holder(file)
         if not granted:
@@ -210,12 +211,12 @@ def _lock(directory: Path) -> "Iterator[bool | Holder | None]":
             yield True
         finally:
             del _held[directory]
-            with contextlib.suppress(OSError):  # the directory may be gone, or have become read-only
+            with contextlib.suppress(OSError):  # the directory may be gone or read-only now
                 path.unlink()
 
 
 def _opened(path: Path, how: int = fcntl.LOCK_EX) -> tuple[IO[str], bool]:
-    """The lock file, and whether the system has locked it; False: another process has it, or the disk has no locks."""
+    """The lock file, and whether it is locked; False: another process holds it, or the disk has no locks."""
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -229,18 +230,18 @@ def _opened(path: Path, how: int = fcntl.LOCK_EX) -> tuple[IO[str], bool]:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file, True
-        file.close()  # the holder before removed the file after we opened it and before we locked it
+        file.close()  # the previous holder removed the file after we opened it and before we locked it
 
 
 def _let_go(file: IO[str], path: Path) -> None:
-    """Release a shared lock; whoever is the last removes the file."""
+    """Release a shared lock; the last process removes the file."""
     with file, contextlib.suppress(OSError):
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
 
 
 def _is_let_go(path: Path) -> bool:
-    """Whether nobody shares the lock of a file any more, which is removed then."""
+    """Whether no process shares the lock of a file any more; the file is then removed."""
     if path.parent.resolve() in _used:
         return False
     try:
@@ -259,7 +260,7 @@ def _is_free(file: IO[str]) -> bool:
 
 
 def _holder(file: IO[str]) -> Holder | None:
-    """Who a lock file names; None if it names nobody."""
+    """The holder named in a lock file; None if there is none."""
     try:
         file.seek(0)
         found = Holder(**json.loads(file.read(_LONGEST)))
@@ -270,7 +271,7 @@ def _holder(file: IO[str]) -> Holder | None:
 
 
 def _start_time(process: int) -> str | None:
-    """Of a process of this machine, where Linux tells it."""
+    """Start time of a process of this machine; None if the system does not report it."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text("utf-8", errors="replace")
     except OSError:

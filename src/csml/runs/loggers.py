@@ -1,6 +1,6 @@
-"""Where the metrics of a run go: always to metrics.jsonl; to TensorBoard, Weights & Biases and MLflow if wanted.
+"""Loggers of metrics: always metrics.jsonl; TensorBoard, Weights & Biases and MLflow if configured.
 
-A logger takes one record per epoch: its number under "epoch", and metrics by name, some of them None.
+A logger gets one record per epoch: its number under "epoch", and metrics by name, some of them None.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ log = logging.getLogger("csml")
 
 _EXPERIMENT = "csml"
 _LONGEST_VALUE = 500
-"""Characters that MLflow keeps of a setting."""
+"""Largest number of characters of a setting in MLflow."""
 _AT_ONCE = 100
-"""Settings that MLflow takes in one call."""
+"""Largest number of settings per call to MLflow."""
 
 
 class Logger(Protocol):
-    """Keeps the records of a run."""
+    """Writes the records of a run."""
 
     def write(self, record: Mapping[str, Any]) -> None: ...
 
@@ -44,12 +44,12 @@ class Monitored(Protocol):
 
 
 def open_loggers(run: RunDirectory, resume_epoch: int, config: Monitored) -> "AllLoggers":
-    """The loggers that the settings ask for, as one.
+    """The configured loggers, as one.
 
     Args:
         run: the run directory.
-        resume_epoch: epochs that are complete; records of later epochs are written again.
-        config: the settings of the run; those of its section `monitor` choose the loggers, and all are logged.
+        resume_epoch: number of completed epochs; records of later epochs are rewritten.
+        config: the settings of the run; its section `monitor` selects the loggers; all settings are logged.
 
     Raises:
         CsmlError: the package of a logger is not installed, or its service refuses.
@@ -69,7 +69,7 @@ def open_loggers(run: RunDirectory, resume_epoch: int, config: Monitored) -> "Al
 
 @contextlib.contextmanager
 def _one_line(name: str) -> Iterator[None]:
-    """A service that cannot be used is one line, before the training."""
+    """Turn the failure of a service into a one-line error before training."""
     try:
         yield
     except CsmlError:
@@ -79,7 +79,7 @@ def _one_line(name: str) -> Iterator[None]:
 
 
 class AllLoggers:
-    """Writes every record to the run directory, then to the others; one of those that fails does not end the run."""
+    """Writes every record to the run directory, then to the other loggers, whose failures do not end the run."""
 
     def __init__(self, own: Logger, others: Mapping[str, Logger]) -> None:
         self.own, self.others = own, dict(others)
@@ -89,7 +89,7 @@ class AllLoggers:
         for name, logger in list(self.others.items()):
             try:
                 logger.write(record)
-            except Exception as error:  # a service may be away, in any way
+            except Exception as error:  # a service may fail in any way
                 log.warning("monitor.%s: no longer logged there (%s); metrics.jsonl has all", name, reason(error))
                 del self.others[name]
 
@@ -120,7 +120,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of a project of Weights & Biases; a resumed run goes on there."""
+    """A run in a project of Weights & Biases; a resumed run continues there."""
 
     def __init__(self, run: RunDirectory, project: str, settings: Mapping[str, Any]) -> None:
         with extra("wandb", "monitor.wandb"):
@@ -139,7 +139,7 @@ class WeightsAndBiases:
 
 
 class Mlflow:
-    """A run in the experiment csml of MLflow; a resumed run goes on there."""
+    """A run in MLflow's experiment csml; a resumed run continues there."""
 
     def __init__(self, run: RunDirectory, address: str, settings: Mapping[str, Any]) -> None:
         with extra("mlflow", "monitor.mlflow"):
@@ -174,7 +174,7 @@ def _metrics(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _known_id(run: RunDirectory, service: str) -> str | None:
-    """The id under which a service knows the run."""
+    """The id of the run in a service."""
     ids: dict[str, str] = read_json(run.loggers) if run.loggers.exists() else {}
     return ids.get(service)
 

@@ -1,4 +1,4 @@
-"""What a run directory says about itself: the verb that made it, versions, commit, machine; and its results."""
+"""Metadata of a run directory (the verb that made it, versions, commit, machine) and its results."""
 
 import platform
 import subprocess
@@ -21,11 +21,11 @@ _LEGACY_KEYS = {
     "schedule.iterations": "detect",
     "head_lr_per_256": "finetune",
 }
-"""Settings that only one verb has."""
+"""Settings that only one verb has → that verb."""
 
 
 def write_metadata(run: RunDirectory, verb: str, extra: dict[str, Any]) -> None:
-    """Write run.json: the verb that makes the run, when, with which versions, on which machine."""
+    """Write run.json: verb, time, versions and machine."""
     facts = {
         "verb": verb,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -53,7 +53,7 @@ def read_result(run: RunDirectory, name: str) -> dict[str, Any] | None:
     try:
         return read_object(path)
     except CsmlError as error:
-        raise CsmlError(f"{error}; delete it and judge again") from error
+        raise CsmlError(f"{error}; delete it and evaluate again") from error
 
 
 def read_results(run: RunDirectory) -> dict[str, dict[str, Any]]:
@@ -64,8 +64,8 @@ def read_results(run: RunDirectory) -> dict[str, dict[str, Any]]:
 def verb_of(root: Path) -> str:
     """The verb that made a run: pretrain, supervised, finetune, mine or detect.
 
-    Runs from before run.json had a verb (its "command" may be a demo's or an ablation's) are recognised by the settings
-    that only one verb has.
+    Older runs, whose run.json has no verb (its "command" may be that of a demo or an ablation), are recognised by
+    settings that only one verb has.
     """
     verb = read_metadata(root).get("verb")
     if verb is not None:

@@ -1,4 +1,4 @@
-"""Metrics of an epoch: summed on the device, read once, and kept as lines of JSON in the run directory."""
+"""Metrics of an epoch: summed on the device, read once, and written as lines of JSON to the run directory."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from csml.errors import CsmlError, reason
 
 
 class EpochMeans:
-    """Means over the steps of an epoch, weighted by batch size. Adding does not wait for the device."""
+    """Means over the steps of an epoch, weighted by batch size. Adding does not synchronise with the device."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -65,12 +65,12 @@ def embedding_statistics(keys: Tensor, sample: int = 1024) -> dict[str, float]:
 
 
 class JsonLines:
-    """The logger that every run has: one record per epoch is appended to metrics.jsonl, and what
-    is written is never rewritten. See `runs/loggers.py` for others.
+    """The logger of every run: appends one record per epoch to metrics.jsonl and never rewrites any. See
+    `runs/loggers.py` for others.
 
     Args:
         file: metrics.jsonl.
-        resume_epoch: epochs that are complete; records of later epochs are cut off.
+        resume_epoch: number of completed epochs; records of later epochs are truncated.
     """
 
     def __init__(self, file: Path, resume_epoch: int) -> None:
@@ -85,16 +85,16 @@ class JsonLines:
             os.fsync(file.fileno())  # before the checkpoint that counts this epoch as complete
 
     def close(self) -> None:
-        """Every record is on disk already."""
+        """Nothing to do: every record is already on disk."""
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """All records of a run; lines that a crash cut off, or that are no records, are ignored."""
+    """All records of a run; truncated or invalid lines are ignored."""
     return [record for record, _ in _records(file)]
 
 
 def _records(file: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each record, and the place in the file where its line ends."""
+    """Each record, and the file position where its line ends."""
     place = 0
     try:
         content = file.read_bytes() if file.exists() else b""
@@ -111,7 +111,7 @@ def _records(file: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def _cut_off_after(file: Path, epoch: int) -> None:
-    """Truncate the file where the records of complete epochs end, which no kill can do by half."""
+    """Truncate the file after the records of completed epochs; truncation is atomic."""
     end = max((place for record, place in _records(file) if record["epoch"] <= epoch), default=0)
     with file.open("ab") as opened:
         opened.truncate(end)

@@ -1,4 +1,4 @@
-"""Makes, opens and clears run directories. No run is overwritten by accident."""
+"""Creates, opens and clears run directories, without overwriting runs by accident."""
 
 import contextlib
 import itertools
@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 from csml.errors import CsmlError, disk_problem
-from csml.files import is_leftover, leads_somewhere
+from csml.files import exists_or_creatable, is_leftover
 from csml.runs.directory import RunDirectory
 from csml.runs.locks import LOCK, USED
 
 
 def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDirectory:
-    """Create the run directory `out`, or the next free runs/NAME-001; with `overwrite`, one with a run in it will do.
+    """Create the run directory `out`, or the next free runs/NAME-001; with `overwrite`, it may contain a run.
 
-    `overwrite` is None where the caller offers neither overwriting nor resuming.
+    `overwrite` is None if the caller offers neither overwriting nor resuming.
     """
     try:
         if out is None:
@@ -29,13 +29,13 @@ def new_run(out: str | None, name: str, overwrite: bool | None = None) -> RunDir
 
 
 def require_free(out: str | None, overwrite: bool | None = None) -> None:
-    """Raise a CsmlError if `new_run` would refuse `out`: before any work is done, not after it."""
+    """Raise a CsmlError if `new_run` would refuse `out`, before any work is done."""
     if out is None:
         return
     run = RunDirectory(Path(out).expanduser())
     _require_utf8(run.root)
     try:
-        taken = leads_somewhere(run.root) and (not run.root.is_dir() or bool(_content(run)))
+        taken = exists_or_creatable(run.root) and (not run.root.is_dir() or bool(_content(run)))
     except OSError as error:
         raise CsmlError(f"out: cannot make {error.filename or out} ({disk_problem(error)})") from error
     if taken and not overwrite:
@@ -54,7 +54,8 @@ def open_run(path: str | Path) -> RunDirectory:
 
 
 def clear(run: RunDirectory) -> None:
-    """Delete the files of a run, whose lock the caller holds; the settings last, so that a kill leaves a run."""
+    """Delete the files of a run, whose lock the caller holds; the settings last, so that a killed process leaves a
+    run."""
     try:
         for path in sorted(_content(run), key=lambda path: path == run.config):
             if path.is_dir() and not path.is_symlink():
@@ -74,13 +75,13 @@ def log_to(file: Path) -> logging.Handler:
 
 
 class _LogFile(logging.FileHandler):
-    """A full disk costs lines of the log, and nobody a traceback."""
+    """A log file that loses lines on a full disk instead of printing a traceback."""
 
     def handleError(self, record: logging.LogRecord) -> None: ...
 
 
 def _require_utf8(root: Path) -> None:
-    """safetensors cannot open files in other folders, so nobody could use the weights."""
+    """Raise unless the path is UTF-8: safetensors could not open the weights otherwise."""
     try:
         str(root.absolute()).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -88,14 +89,14 @@ def _require_utf8(root: Path) -> None:
 
 
 def _content(run: RunDirectory) -> list[Path]:
-    """All files and folders in it but locks, and what a process left that was killed while it wrote its first file."""
+    """All files and folders in the directory, except locks and temporary files of killed processes."""
     return [path for path in run.root.iterdir() if path.name not in (LOCK, USED) and not is_leftover(path)]
 
 
 def _next_free(parent: Path, name: str) -> Path:
     for number in itertools.count(1):
         root = parent / f"{name}-{number:03d}"
-        with contextlib.suppress(FileExistsError):  # another run may have taken it this moment
+        with contextlib.suppress(FileExistsError):  # another run may have just taken it
             root.mkdir(parents=True)
             return root
     raise AssertionError

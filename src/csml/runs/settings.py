@@ -13,10 +13,10 @@ from csml.runs.directory import RunDirectory
 OF_THE_MACHINE = (
     "out", "output", "images.workers", "scenes.workers", "hardware.", "checkpoint.", "monitor.", "baselines",
 )  # fmt: skip
-"""Prefixes of the keys that change the result of a run by rounding at most, or stand beside it."""
+"""Prefixes of the keys that change the result of a run by rounding at most, or not at all."""
 _INHERITED = ("data", "images.", "hardware.")
 _OWN = ("hardware.devices", "hardware.accumulate")
-"""Not inherited: a run made on eight GPUs may be used on a laptop."""
+"""Keys that are not inherited: a run made on eight GPUs may be used on a laptop."""
 
 
 def write_config(run: RunDirectory, config: Any) -> None:
@@ -33,14 +33,14 @@ def read_settings(root: Path) -> dict[str, Any]:
         raise CsmlError(f"{root} is not a run directory: its {config.name} is empty")
     settings = flatten(settings)
     if settings.get("head_lr_per_256") and "max_entropy" not in settings:
-        settings.setdefault("how", "paper")  # a run of finetune from before there were other ways
+        settings.setdefault("how", "paper")  # a run of finetune from before this setting existed
     return settings
 
 
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     """The first dotted key whose value differs, except settings of the machine.
 
-    A key that `before` lacks does not count: the run is older than the setting.
+    A key missing in `before` is ignored: the run is older than the setting.
     """
     keys = [key for key in before if not key.startswith(OF_THE_MACHINE)]
     return next((key for key in keys if before[key] != now.get(key)), None)
@@ -59,7 +59,7 @@ def refuse_others(root: Path, config: Any, besides: tuple[str, ...] = ()) -> Non
 
 def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
     """Settings to inherit from weights: data, images, hardware and the keys `more` of a run directory, or the image
-    size that a weight file of csml records."""
+    size recorded in a weight file of csml."""
     weights = weights.expanduser()
     if not names_weights(str(weights)) and RunDirectory(weights).config.exists():
         return inherited(read_settings(weights), more)
@@ -70,7 +70,7 @@ def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def inherited(settings: dict[str, Any], more: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The settings of a run, as dotted keys, that a verb which uses the run starts from."""
+    """The settings of a run, as dotted keys, that are defaults of a verb using the run."""
     return {
         key: value for key, value in settings.items() if (key.startswith(_INHERITED) and key not in _OWN) or key in more
     }

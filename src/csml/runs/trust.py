@@ -1,4 +1,4 @@
-"""How far a classifier can be trusted: its accuracy in cross-validation, and the features of its labelled images."""
+"""Reliability of a classifier: its accuracy in cross-validation, and features of its labelled images for comparison."""
 
 import json
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from csml.errors import CsmlError, reason
 from csml.files import atomic_write
 
 _MOST = 2000
-"""Labelled images that are kept to compare with."""
+"""Largest number of labelled images kept for comparison."""
 _UNLIKE = 0.05
-"""Share of the labelled images that are less similar to the others than an image that counts as familiar."""
+"""Share of the labelled images that may be less similar to the others than the threshold for familiar images."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What `csml predict` says beside its predictions."""
+    """What `csml predict` needs to report how reliable its predictions are."""
 
     features: Tensor
-    """`(M, C)`, float16, of labelled images, of length one"""
+    """`(M, C)`, float16, of labelled images, unit length"""
     floor: float
     """An image whose most similar labelled image has a lower cosine is unfamiliar."""
     labels: int
-    """number of labels that the classifier learnt from"""
+    """number of training labels of the classifier"""
     accuracy: float | None
-    """expected of images like the labelled ones, by cross-validation; None: too few labels to tell"""
+    """expected accuracy on images like the labelled ones, by cross-validation; None: too few labels"""
     error: float | None
     """standard error of the accuracy"""
 
@@ -40,7 +40,7 @@ class Trust:
 
 
 def trust_in(features: Tensor, seed: int, accuracy: float | None, error: float | None) -> Trust:
-    """From the features `(N, C)` of all labelled images; of many, the seed chooses which are kept."""
+    """From the features `(N, C)` of all labelled images; if there are many, a random sample is kept."""
     chosen = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed))[:_MOST]
     kept = torch.nn.functional.normalize(features.float())[chosen.sort().values]
     cosines = (kept @ kept.T).fill_diagonal_(-1).amax(1)  # (M,): with the most similar other one
@@ -48,14 +48,14 @@ def trust_in(features: Tensor, seed: int, accuracy: float | None, error: float |
 
 
 def save_trust(path: Path, trust: Trust) -> None:
-    """Write it beside the classifier."""
+    """Write the file beside the classifier."""
     facts = {"floor": trust.floor, "labels": trust.labels, "accuracy": trust.accuracy, "error": trust.error}
     with atomic_write(path) as temporary:
         save_file({"features": trust.features.contiguous()}, temporary, metadata={"csml": json.dumps(facts)})
 
 
 def read_trust(path: Path) -> Trust | None:
-    """None if there is no such file: the classifier was not calibrated."""
+    """Read the file; None if there is none, because the classifier was not calibrated."""
     if not path.exists():
         return None
     try:

@@ -7,7 +7,7 @@ from torch import Tensor
 from csml.search.code_dtype import Codes
 
 _SAMPLE = 16_384
-"""Rows that are used to find the principal directions, and rows that are encoded at a time."""
+"""Number of rows used to find the principal directions, and number encoded at a time."""
 _CLIP = 6.0
 """Range of the codes in standard deviations; larger values are clipped."""
 

@@ -1,7 +1,7 @@
-"""The type of the codes that a first, cheap search multiplies: chosen by what multiplies fastest, and rightly, here.
+"""The data type of the codes in the coarse search: the one this machine multiplies fastest, and correctly.
 
-A CPU with VNNI multiplies bytes five times as fast as float32. One with AVX2 alone still does it two and a half times
-as fast, but clips the sum of two products to 16 bits: there, codes of 7 bits give right scores, those of 8 do not.
+A CPU with VNNI multiplies bytes five times as fast as float32. One with AVX2 alone is still two and a half times as
+fast, but clips the sum of two products to 16 bits: there, codes of 7 bits give correct scores, those of 8 do not.
 """
 
 from collections.abc import Mapping
@@ -36,11 +36,11 @@ KINDS = {
 }
 _ROWS, _COLUMNS, _DIMS, _ROUNDS = 256, 8192, 128, 4
 _WORTH = 0.8
-"""Bytes must take at most so much of the time of float32: they need more candidates."""
+"""Bytes must take at most this share of the time of float32, because they need more candidates."""
 
 
 def codes_for(device: torch.device) -> Codes:
-    """What multiplies fastest: float16 on tensor cores; on a CPU, what was measured."""
+    """The fastest type: float16 on tensor cores; on a CPU, the measured one."""
     if device.type == "cuda":
         return KINDS["float16"]
     return _codes_of_this_cpu() if device.type == "cpu" else KINDS["float32"]
@@ -55,8 +55,8 @@ def _codes_of_this_cpu() -> Codes:
 
 
 def best_codes(seconds: Mapping[str, float], bytes_are_fast: bool = False) -> str:
-    """The type to take, by the seconds that products of int8 and float32 took, or else by what the CPU says of itself.
-    Bytes are of 8 bits if their products are right, else of 7, else they are not taken."""
+    """The type to use, by the seconds of products of int8 and float32, or without them by the flags of the CPU. Bytes
+    use 8 bits if their products are correct, else 7 bits, else float32 is used."""
     if seconds:
         bytes_are_fast = seconds["int8"] <= _WORTH * seconds["float32"]
     right = [name for name in ("int8", "int7") if bytes_are_fast and multiplies_correctly(KINDS[name])]
@@ -64,7 +64,7 @@ def best_codes(seconds: Mapping[str, float], bytes_are_fast: bool = False) -> st
 
 
 def multiplies_correctly(codes: Codes) -> bool:
-    """Whether products of the largest codes are right, whatever their signs."""
+    """Whether products of the largest codes are correct for all signs."""
     signs = torch.tensor([1, -1], dtype=torch.int8).repeat(_ROWS // 2)[:, None]  # (256, 1)
     queries = (codes.limit * signs).expand(_ROWS, _DIMS).contiguous()
     found = torch._int_mm(queries, queries.T)

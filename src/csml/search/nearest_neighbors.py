@@ -14,7 +14,7 @@ from csml.search.tiled_top_k import best_columns, blocks
 log = logging.getLogger("csml")
 
 SMALL = 16_384
-"""Up to this many rows an exact search is faster than one with candidates."""
+"""Up to this many rows, exact search is faster than search with candidates."""
 _PROBES = 512
 """Queries on which the recall is measured."""
 _DIMS = (64, 128, 256, 512, 1024, 2048)

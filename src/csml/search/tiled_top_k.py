@@ -14,7 +14,7 @@ _GROUP = 64
 
 
 def blocks(queries: int, database: int) -> list[slice]:
-    """Blocks of queries; give `best_columns` one at a time to bound its memory."""
+    """Blocks of queries; pass one at a time to `best_columns` to bound its memory."""
     rows = min(_MOST_ROWS, max(_LEAST_ROWS, _ENTRIES // max(1, database)))
     return [slice(start, min(start + rows, queries)) for start in range(0, queries, rows)]
 

@@ -1,4 +1,4 @@
-"""Features whose strong directions count less, so that neighbours agree in more than one respect."""
+"""Whitening: strong directions of the features count less, so that neighbours are similar in more than one respect."""
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ def whitened(features: Tensor, good: Tensor, power: float, world: World = ALONE)
     """
     mask = good.to(features.device)[:, None]  # (n, 1)
     x = F.normalize(features.double(), dim=1)
-    for _ in range(2):  # the second time for the mean that the first normalisation leaves
+    for _ in range(2):  # the second pass removes the mean left by the first normalisation
         x = F.normalize((x - _mean(x, mask, world)) * mask, dim=1)
     x = (x - _mean(x, mask, world)) * mask
     covariance = world.all_reduce_sum(x.T @ x)  # (C, C)

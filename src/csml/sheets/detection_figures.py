@@ -15,7 +15,7 @@ _COLOURS = {"right": "#3c9a5f", "class": "#8e5bb5", "place": "#d98c2b", "duplica
 
 
 def draw_figures(errors: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw what `detection_errors` returned; the files, three figures in two formats."""
+    """Draw the result of `detection_errors`; returns the files, three figures in two formats."""
     with extra("report", "figures of a detector"):
         from matplotlib.figure import Figure
     written = []
@@ -51,7 +51,7 @@ def _confusion(axes: Any, errors: dict[str, Any]) -> None:
             text = {"ha": "center", "va": "center", "fontsize": 7, "color": "white" if dark else "black"}
             axes.text(column, row, counts[row, column], **text)
     score = errors["threshold"]["score"]
-    axes.set(xlabel="detected", ylabel="there is", title=f"Detections with a score of at least {score:.2f}")
+    axes.set(xlabel="detected class", ylabel="true class", title=f"Detections with a score of at least {score:.2f}")
 
 
 def _errors(axes: Any, errors: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sheets of annotated images: what there is, and beside it what a detector finds."""
+"""Sheets of annotated images: ground truth, and beside it the detections."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def detection_sheet(
 
 
 def scene_sheet(scenes: Scenes, ids: Sequence[int], per_row: int = 5) -> Image.Image:
-    """Annotated images, as they were understood."""
+    """Images with their annotations."""
     pictures = [_truth(scenes, id) for id in ids]
     rows = [pictures[start : start + per_row] for start in range(0, len(pictures), per_row)]
     return _sheet(rows, [], gap_after=per_row)

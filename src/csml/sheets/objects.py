@@ -1,4 +1,4 @@
-"""Boxes, masks and names drawn on a picture; a name stands where it covers least, in a crowd only if it fits."""
+"""Draws boxes, masks and names on a picture; a name is placed where it covers least, or left out if too crowded."""
 
 import colorsys
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ Colour = tuple[int, int, int]
 _MASK_OPACITY = 0.45
 _FONT_SIZE = 11
 _OTHER_NAME = 4.0
-"""How much worse it is to cover another name than to cover a box."""
+"""Cost of covering another name, relative to covering a box."""
 _MOST_HIDDEN = 0.3
-"""Share of a box that a name may hide."""
+"""Largest share of a box that a name may cover."""
 
 
 def draw_objects(
@@ -26,7 +26,7 @@ def draw_objects(
     classes: int = 1,
     tile: int | None = None,
 ) -> Image.Image:
-    """The picture with objects drawn on it. Each class is named at least once, and by its colour everywhere.
+    """The picture with objects drawn on it. Each class is named at least once and has the same colour everywhere.
 
     Args:
         picture: RGB.
@@ -55,7 +55,7 @@ def draw_objects(
     for box, label, colour, name in zip(scaled, labels.tolist(), colours, names, strict=True):
         _, _, right, bottom = draw.textbbox((0, 0), name, font=font)
         place = place_name((right + 3, bottom + 3), box, scaled, taken, drawn.size)
-        if label in named and hides(place, scaled, taken):
+        if label in named and covers_too_much(place, scaled, taken):
             continue
         named.add(label)
         taken.append(place)
@@ -67,13 +67,13 @@ def draw_objects(
 def place_name(
     size: tuple[float, float], box: Box, boxes: Sequence[Box], taken: Sequence[Box], picture: tuple[int, int]
 ) -> Box:
-    """Where a name of `size` (width, height) covers least: above, below or beside its box, or inside at its top.
+    """The position where a name of `size` (width, height) covers least: above, below, beside or inside its box.
 
     Args:
         size: of the name.
-        box: what it names.
-        boxes: all boxes; the own one counts as well.
-        taken: places of other names.
+        box: the box that it names.
+        boxes: all boxes, including `box`.
+        taken: positions of other names.
         picture: width and height.
     """
     width, height = size
@@ -95,8 +95,8 @@ def place_name(
     return min(places, key=covered)
 
 
-def hides(place: Box, boxes: Sequence[Box], taken: Sequence[Box]) -> bool:
-    """Whether a name there would lie on another one, or hide much of an object."""
+def covers_too_much(place: Box, boxes: Sequence[Box], taken: Sequence[Box]) -> bool:
+    """Whether a name at this position would overlap another one, or cover much of an object."""
     if any(_shared(place, name) > 0 for name in taken):
         return True
     areas = (max(1.0, (x1 - x0) * (y1 - y0)) for x0, y0, x1, y1 in boxes)
@@ -104,7 +104,7 @@ def hides(place: Box, boxes: Sequence[Box], taken: Sequence[Box]) -> bool:
 
 
 def _shared(one: Box, other: Box) -> float:
-    """Area that two boxes share."""
+    """Area of the intersection of two boxes."""
     width, height = min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1])
     return max(0.0, width) * max(0.0, height)
 

@@ -1,4 +1,4 @@
-"""Where a sheet is written: a wrong name is told before the work, and the file is replaced as a whole."""
+"""The file of a sheet: a wrong name is reported before the work starts, and the file is written atomically."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def sheet_file(sheet: str) -> Path:
-    """The file that the setting `sheet` names, in a folder that exists now; a CsmlError if it cannot be written."""
+    """The file of the setting `sheet`, with its folder created; raises CsmlError if it cannot be written."""
     path = Path(sheet).expanduser()
     if path.suffix.lower() not in _SUFFIXES:
         raise CsmlError(f"sheet: {path} is not a picture's name; give one that ends in {', '.join(_SUFFIXES)}")
@@ -25,7 +25,7 @@ def sheet_file(sheet: str) -> Path:
 
 
 def save_sheet(sheet: Image.Image, path: Path) -> None:
-    """Write a sheet to a file that `sheet_file` has returned."""
+    """Write a sheet to a file returned by `sheet_file`."""
     try:
         with atomic_write(path) as temporary:
             sheet.save(temporary)

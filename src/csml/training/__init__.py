@@ -1,1 +1,1 @@
-"""Training: one loop (`loop.py`) over a task (`task.py`): pre-training, classification, detection, a linear probe."""
+"""Training: one loop (`loop.py`) for all tasks (`task.py`): pre-training, classification, detection, a linear probe."""

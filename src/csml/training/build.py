@@ -1,4 +1,4 @@
-"""From settings to the network and the optimizer of a run."""
+"""Builds the network and the optimizer of a run from its settings."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ _CPU = torch.device("cpu")
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Weights that are initialised inside belong to the seed; torch's global generator is left as it was."""
+    """Seed the initialisation of weights inside the block; torch's global generator is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -43,7 +43,7 @@ Learning = tuple[Iterable[nn.Parameter], float]
 
 
 def build_optimizer(groups: Sequence[Learning], settings: OptimizerConfig) -> torch.optim.Optimizer:
-    """An optimizer over the parameters that want a gradient (those of a key encoder do not).
+    """An optimizer over the parameters that require a gradient (those of a key encoder do not).
 
     Each group keeps its peak learning rate as `initial_lr`.
     """
@@ -68,5 +68,5 @@ def _only(group: dict[str, Any], wanted: Callable[[nn.Parameter], bool], **setti
 
 
 def peak_learning_rate(settings: OptimizerConfig, batch_size: int) -> float:
-    """The learning rate scaled linearly with the batch."""
+    """The learning rate, scaled linearly with the batch size."""
     return settings.lr_per_256 * batch_size / 256

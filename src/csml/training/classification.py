@@ -30,7 +30,7 @@ from csml.weights import save_backbone, save_classifier
 
 _CROP_SCALE = (0.08, 1.0)
 _TESTS = 10
-"""Tests of a run, at most, where monitor.test_every does not say how many."""
+"""Largest number of tests of a run if monitor.test_every is not set."""
 
 
 class Classification:
@@ -40,12 +40,12 @@ class Classification:
         command: the verb that continues the run.
         config: checked settings.
         classifier: the network to start from.
-        train: labelled images to learn from.
-        val: labelled images of the same classes to test on, as often as monitor.test_every says; None: no tests.
+        train: labelled images to train on.
+        val: labelled images of the same classes to test on every monitor.test_every epochs; None: no tests.
         run: where weights are written.
         fabric: device, precision and processes.
         head_lr: peak learning rate of the linear layer, if it differs from that of the backbone.
-        quiet: log no line after an epoch, where the run is one of many.
+        quiet: do not log a line after each epoch, for a run that is one of many.
     """
 
     stopped = False
@@ -71,7 +71,7 @@ class Classification:
         self.timetable = crop_timetable(config, len(train))
         self.failures = Failures(train, config.images.max_failed)
         self.test_failures = None if val is None else Failures(val, config.images.max_failed)
-        """one collection for all tests, so that the log names an unreadable file once"""
+        """shared by all tests, so that the log names an unreadable file only once"""
         self.normalization = normalization(classifier.backbone)
         synchronised(classifier, self.world, self.device)
         if config.hardware.compile:
@@ -135,7 +135,7 @@ class Classification:
 
     @torch.no_grad()
     def test(self) -> dict[str, Any]:
-        """Accuracy and confusions on centre crops of the test images."""
+        """Accuracy and confusion matrix on centre crops of the test images."""
         assert self.val is not None
         features = extract_features(
             self.network.backbone, self.val, self.config.images, self.fabric, failures=self.test_failures
@@ -155,6 +155,6 @@ class Classification:
 
 
 def tests_after(epoch: int, epochs: int, every: int | None) -> bool:
-    """Whether to test after `epoch` of all epochs: every so many, by default about ten times, and after the last."""
+    """Whether to test after `epoch`: every `every` epochs, by default about ten times in total, and after the last."""
     every = -(-epochs // _TESTS) if every is None else every
     return epoch == epochs or (every > 0 and epoch % every == 0)

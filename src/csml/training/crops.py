@@ -1,4 +1,4 @@
-"""Batches of random crops, each image once an epoch: what pre-training, classification and linear probes share."""
+"""Batches of random crops, each image once per epoch, for pre-training, classification and linear probes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -13,10 +13,10 @@ from csml.data.sampling import BatchPlan, epoch_batches, steps_per_epoch
 from csml.distributed.world import world_of
 from csml.pixels import CropSpec
 from csml.training.schedule import Timetable
-from csml.training.task import deal
+from csml.training.task import split_batch_rows
 
 SMALLEST_BATCH = 2
-"""BatchNorm has no statistics of a single image."""
+"""BatchNorm needs at least two images."""
 
 
 class CropConfig(Protocol):
@@ -45,14 +45,14 @@ def crop_batches(
     """This process's share of the batches of an epoch, in pieces.
 
     Args:
-        images: what is cropped.
+        images: the images to crop.
         specs: the crops of each image.
         plan: draws the random numbers of a batch, from its ids `(B,)` and its step.
         config: batch size, seed, workers and pieces.
         fabric: device and processes.
-        epoch: epochs that are complete.
-        start: the first step wanted.
-        smallest: rows per process that a piece must have.
+        epoch: number of completed epochs.
+        start: first step.
+        smallest: minimum number of rows of a piece per process.
     """
     world, device = world_of(fabric), fabric.device.type
     batches = epoch_batches(len(images), config.batch_size, config.seed, epoch)
@@ -61,7 +61,8 @@ def crop_batches(
         for step in range(start, len(batches)):
             whole = plan(batches[step], step)
             yield from (
-                whole.only(rows, part) for rows, part in deal(len(batches[step]), config.hardware, world, smallest)
+                whole.only(rows, part)
+                for rows, part in split_batch_rows(len(batches[step]), config.hardware, world, smallest)
             )
 
     workers = workers_for_epoch(images, config.images.workers, config.hardware, device)

@@ -22,7 +22,7 @@ from csml.models.sync_batchnorm import synchronised
 from csml.runs.directory import RunDirectory
 from csml.training.build import build_optimizer
 from csml.training.schedule import Timetable
-from csml.training.task import LossAndMetrics, deal
+from csml.training.task import LossAndMetrics, split_batch_rows
 from csml.weights import save_detector
 from csml.weights.reading import read_tensors
 
@@ -32,14 +32,14 @@ _REFERENCE_BATCH = 16
 class Detection:
     """The task of `csml detect`; an epoch is `schedule.report_every` iterations.
 
-    With `schedule.test_every` it is tested while it trains, and the best weights are kept; with `schedule.ema` the
-    weights that are tested and kept are a running average.
+    With `schedule.test_every` the detector is tested during training, and the best weights are kept; with
+    `schedule.ema` the tested and kept weights are a running average.
 
     Args:
         config: checked settings.
         detector: the network to start from.
-        scenes: the annotated images to learn from.
-        masks: whether the scenes have masks to learn.
+        scenes: the annotated images to train on.
+        masks: whether to train masks.
         test: the test images.
         run: where weights are written.
         fabric: device, precision and processes.
@@ -64,7 +64,7 @@ class Detection:
         self.best: float | None = None
         """highest AP of the tests so far"""
         self.worse = 0
-        """tests since then"""
+        """number of tests since then"""
         self.images, self.fingerprint = scenes.images, scenes.fingerprint()
         self.world, self.device = world_of(fabric), fabric.device
         self.timetable = _timetable(config)
@@ -85,7 +85,7 @@ class Detection:
         own_rows = (
             plan.only(rows, part)
             for plan in itertools.islice(plans, end - done - step)
-            for rows, part in deal(len(plan.ids), config.hardware, self.world, self.smallest_batch)
+            for rows, part in split_batch_rows(len(plan.ids), config.hardware, self.world, self.smallest_batch)
         )
         workers = worker_count(self.images, config.scenes.workers, device)
         return scene_batches(self.scenes, own_rows, config.scenes.max_side, self.masks, workers, pin=device == "cuda")
@@ -94,7 +94,7 @@ class Detection:
 
     @torch.no_grad()
     def before_step(self, progress: float) -> None:
-        """Move the average towards the weights that the step before has left."""
+        """Move the average towards the weights after the previous step."""
         if self.average is None:
             return
         share = 1 - float(self.config.schedule.ema or 0)
@@ -130,7 +130,7 @@ class Detection:
 
     @property
     def stopped(self) -> bool:
-        """Whether the AP has not risen for as many tests as `schedule.patience` allows."""
+        """Early stopping: whether the AP has not improved for `schedule.patience` tests."""
         return self.config.schedule.patience is not None and self.worse >= self.config.schedule.patience
 
     @property
@@ -151,8 +151,8 @@ class Detection:
         return done // every > max(0, done - per_epoch) // every or done == self.timetable.steps
 
     def _test(self, record: dict[str, Any]) -> str:
-        """Test the weights and keep them if they are the best so far; a note for the log."""
-        scores = self.test.run(self.kept).scores  # every process sees all detections
+        """Test the weights and save them if they are the best so far; returns a note for the log."""
+        scores = self.test.run(self.kept).scores  # every process gets all detections
         record["AP"], record["AP50"] = (scores["box"][name] or 0.0 for name in ("AP", "AP50"))
         if self.best is None or record["AP"] > self.best:
             self.best, self.worse = record["AP"], 0

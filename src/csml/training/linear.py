@@ -1,4 +1,4 @@
-"""Linear classification on frozen features: one classifier per stage, all trained side by side.
+"""Linear classification on frozen features: one classifier per stage, all trained in parallel.
 
 docs/method.md#evaluation
 """
@@ -33,11 +33,11 @@ from csml.training.build import seeded
 from csml.training.crops import crop_batches
 from csml.training.loop import TrainingLoop
 from csml.training.schedule import Timetable
-from csml.training.task import LossAndMetrics, deal, epoch_and_step
+from csml.training.task import LossAndMetrics, epoch_and_step, split_batch_rows
 
 _RATIO = (3 / 4, 4 / 3)
 _TEST_EVERY = 10
-"""Epochs between two tests where an epoch on cached features takes a moment."""
+"""Epochs between two tests on cached features, where an epoch takes only a moment."""
 
 
 class FeatureBatch(NamedTuple):
@@ -68,7 +68,7 @@ class Heads(nn.ModuleDict):
 
     def forward(self, features: dict[int, Tensor]) -> dict[int, Tensor]:
         device = next(iter(features.values())).device
-        with torch.autocast(device.type, enabled=False):  # in full precision: the features are rounded already
+        with torch.autocast(device.type, enabled=False):  # in full precision, because the features are already rounded
             return {stage: self[str(stage)](values.float()) for stage, values in features.items()}
 
 
@@ -77,8 +77,8 @@ class LinearProbe:
 
     Args:
         config: checked settings.
-        backbone: the network to judge; frozen here.
-        train, val: labelled images to learn from and to test on.
+        backbone: the network to evaluate; frozen here.
+        train, val: labelled images to train and to test on.
         run: where metrics and checkpoints are written.
         fabric: device, precision and processes.
     """
@@ -128,7 +128,7 @@ class LinearProbe:
     def _cached_batches(self, cached: Features, epoch: int, step: int) -> Iterator[FeatureBatch]:
         config, good = self.config, cached.good.nonzero()[:, 0]
         for rows in epoch_batches(len(good), config.batch_size, config.seed, epoch)[step:]:
-            for piece, part in deal(len(rows), config.hardware, self.world, self.smallest_batch):
+            for piece, part in split_batch_rows(len(rows), config.hardware, self.world, self.smallest_batch):
                 ids = good[torch.from_numpy(rows)][piece]
                 features = {stage: values[ids].to(self.device) for stage, values in cached.by_stage.items()}
                 yield FeatureBatch(features, self.labels[ids].to(self.device), part, [])
@@ -207,9 +207,10 @@ class LinearProbe:
 
 
 def fit_probe(probe: LinearProbe, resume: bool | None = False) -> dict[str, Any]:
-    """Train a linear probe to the end and return its result. Its checkpoints stay until the caller has kept the result.
+    """Train a linear probe to the end and return its result. Its checkpoints remain until the caller has saved the
+    result.
 
-    `resume`: continue from the checkpoint; None: only if there is one of these weights and settings.
+    `resume`: continue from the checkpoint; None: only if there is one for these weights and settings.
     """
     loop = TrainingLoop(probe, probe.config, probe.run, probe.fabric)
     world, checkpoints = loop.world, probe.run.checkpoints
@@ -227,7 +228,7 @@ def fit_probe(probe: LinearProbe, resume: bool | None = False) -> dict[str, Any]
 
 
 def _origin(backbone: Backbone, config: LinearConfig) -> str:
-    """Identifies the weights and all settings but those of the machine."""
+    """Identifies the weights and all settings except those of the machine."""
     settings = flatten(as_settings(config))
     return cache_key(
         weights_key(backbone), [item for item in settings.items() if not item[0].startswith(OF_THE_MACHINE)]

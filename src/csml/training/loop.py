@@ -1,6 +1,6 @@
-"""The training loop: epochs of steps that may stop anywhere and continue exactly.
+"""The training loop: epochs of steps that can stop anywhere and resume exactly.
 
-What is trained is a `Task`. The loop adds progress, metrics, checkpoints, signals, and a stop at non-finite numbers.
+It trains a `Task`, and adds progress, metrics, checkpoints, signals, and a stop at non-finite numbers.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ from csml.training.task import Batch, LoopConfig, Outcome, Task
 log = logging.getLogger("csml")
 
 _FINITE_CHECK_EVERY = 50
-"""Steps between two checks of the loss on a GPU, where each check makes the host wait for the device."""
+"""Steps between two checks of the loss on a GPU, where each check synchronises with the device."""
 
 
 class TrainingLoop:
     """Trains a task in a run directory. `state_dict` has everything that must survive an interruption.
 
     Args:
-        task: what is trained.
+        task: the task to train.
         config: checked settings.
         run: where metrics and checkpoints are written.
         fabric: device, precision and processes.
@@ -52,14 +52,14 @@ class TrainingLoop:
         self.network, self.optimizer = fabric.setup(network, task.optimizer)
         self.threads = threads_for(config.hardware, self.device)
         self.epoch = 0
-        """epochs that are complete"""
+        """number of completed epochs"""
         self.step = 0
-        """steps of the current epoch that are complete"""
+        """number of completed steps of the current epoch"""
         self.means = EpochMeans()
         self.seconds, self.waited = 0.0, 0.0
         """time spent in the current epoch, and the share of it spent waiting for data"""
         self._outcomes: list[Outcome] = []
-        """of the pieces of the current batch"""
+        """outcomes of the pieces of the current batch"""
 
     def fit(self) -> dict[str, Any]:
         """Train until all epochs are done; returns the last record of metrics."""
@@ -76,14 +76,14 @@ class TrainingLoop:
         return record
 
     def train_epoch(self, signals: StopSignals) -> None:
-        """Train the remaining steps of the current epoch; between them, save and stop when it is time."""
+        """Train the remaining steps of the current epoch; between steps, save checkpoints and stop on signals."""
         saved = asked = time.monotonic()
-        # The bar counts the steps of the whole run, so that "left" is the time until the run is over.
+        # The bar counts the steps of the whole run, so that "left" is the remaining time of the run.
         with Progress(self.where(), total=self.task.timetable.steps, done=self._steps_done()) as bar:
             for batch in self.task.batches(self.epoch, self.step):
                 arrived = time.monotonic()
                 self.task.failures.add(batch.failed)
-                if batch.part.in_flight // self.world.size >= self.task.smallest_batch:  # alike in all processes
+                if batch.part.in_flight // self.world.size >= self.task.smallest_batch:  # the same in all processes
                     self.train_step(batch)
                 now = time.monotonic()
                 self.waited += arrived - asked
@@ -104,7 +104,7 @@ class TrainingLoop:
         with self.fabric.no_backward_sync(self.network, enabled=not part.last):
             outcome = self.task.train_step(self.network, batch, generator)
             self._check_finite(outcome)
-            # Gradients are averaged over processes. Where shares are uneven, each row still counts the same.
+            # Gradients are averaged over processes. Even if shares are uneven, each row has the same weight.
             self.fabric.backward(outcome.loss * (batch.size * self.world.size / part.total))
         self.means.add(outcome.metrics, batch.size)
         self._outcomes.append(outcome)
@@ -131,10 +131,10 @@ class TrainingLoop:
         return self.epoch * self.task.timetable.per_epoch + self.step
 
     def _between_steps(self, signals: StopSignals, saved: float) -> float:
-        """Save if it is time to, and stop after a signal. Returns the time of the newest save."""
+        """Save a checkpoint if one is due, and stop after a signal. Returns the time of the last save."""
         if self.step >= self.task.timetable.per_epoch:  # the end of the epoch comes first
             return saved
-        # A signal may reach a single process, and clocks differ: all must decide alike.
+        # A signal may reach a single process, and clocks differ, so all processes decide together.
         caught = self.world.all_reduce_max(signals.caught or 0)
         due = self.world.all_reduce_max(int(self._is_time_to_save(time.monotonic() - saved)))
         if caught or due:
@@ -173,7 +173,7 @@ class TrainingLoop:
         line = self.task.end_epoch(self.epoch, record)
         if logger is not None:
             self.task.save_weights()
-            logger.write(record)  # after the weights: where the last record exists, so do its weights
+            logger.write(record)  # after the weights, so that the weights of the last record always exist
             if line:
                 log.info(line + (f"  {record['failed']} unreadable" if record["failed"] else ""))
         return record
@@ -192,7 +192,7 @@ class TrainingLoop:
         }
 
     def _failed(self) -> list[int]:
-        """The images that some process could not read."""
+        """The images that any process could not read."""
         return sorted(set().union(*self.world.all_gather_object(self.task.failures.ids)))
 
     # Non-finite numbers.
@@ -205,7 +205,7 @@ class TrainingLoop:
             self._stop_as_non_finite(f"the loss ({names[0]})" if names else "the loss")
 
     def _require_finite_weights(self) -> None:
-        """Before anything is saved: a checkpoint with NaN must never replace a good one."""
+        """Check the weights before saving: a checkpoint with NaN must never replace a good one."""
         norms = torch.stack(torch._foreach_norm(list(self.task.network.parameters())))
         if not bool(torch.isfinite(norms).all()):
             self._stop_as_non_finite("a weight")
@@ -239,9 +239,9 @@ class TrainingLoop:
             found[newest[0]] = newest[1]
             return newest[0]
 
-        path = self.world.broadcast(newest)  # a network disk may show other processes an older state
+        path = self.world.broadcast(newest)  # on a network disk, other processes may see an older state
         self.load_state_dict(found[path] if path in found else load_checkpoint(path))
-        self.world.barrier()  # nobody may remove checkpoints before all have read
+        self.world.barrier()  # no process may remove checkpoints before all have read them
         log.info("resumed from %s", path)
 
     def state_dict(self) -> dict[str, Any]:
@@ -257,7 +257,7 @@ class TrainingLoop:
             "seconds": self.seconds,
             "waited": self.waited,
             "failed": self._failed(),
-            # Of every process: they differ until the end of the epoch.
+            # From every process: they differ until the end of the epoch.
             "statistics": self.world.all_gather_object(running_statistics(network).cpu())
             if self.world.size > 1
             else None,
@@ -275,7 +275,7 @@ class TrainingLoop:
         if state.get("statistics") is not None:
             theirs, same = state["statistics"], len(state["statistics"]) == self.world.size
             set_running_statistics(self.task.network, theirs[self.world.rank] if same else torch.stack(theirs).mean(0))
-        if self.world.is_rank_zero:  # they are those of all processes
+        if self.world.is_rank_zero:  # the restored values are those of all processes
             self.means.load_state_dict(state["means"], self.device)
         self.seconds, self.waited = state["seconds"], state["waited"]
         self.task.failures.ids = set(state["failed"])

@@ -26,7 +26,7 @@ from csml.weights import load_backbone
 
 
 class NeighborSearch:
-    """Searches the neighbour set Ω whenever it is due, and holds what was found.
+    """Searches the neighbour set Ω whenever it is due, and holds the result.
 
     Args:
         config: checked settings.
@@ -34,7 +34,7 @@ class NeighborSearch:
         failures: collects the ids of images that cannot be read.
         run: where neighbour sets are written, and where the starting weights are.
         fabric: device and processes.
-        network: the framework that is trained, for the keys of `neighbors.features` online.
+        network: the framework, for its keys if `neighbors.features` is online.
     """
 
     def __init__(
@@ -50,19 +50,20 @@ class NeighborSearch:
         self.world, self.device = world_of(fabric), fabric.device
         self.found: Omega | None = None
         self.metrics: dict[str, Any] = {}
-        """of the search before the current epoch, if there was one"""
+        """metrics of the search before the current epoch, if there was one"""
         online = config.views.cross_sample and config.neighbors.features == "online"
         self.own: KeyMemory | None = None
-        """the newest key of every image, where they are searched and the framework does not keep them"""
+        """the newest key of every image, if keys are searched and the framework does not store them"""
         if online and network.memory is None:
             dims = {STAGES[-1]: network.query_encoder.dims[STAGES[-1]]}
             self.own = KeyMemory(dims, len(images), torch.float16).to(self.device)
         self.memory = (network.memory or self.own) if online else None
-        """the keys to search in, at most one epoch old; None: the search needs other features"""
+        """the keys to search in, at most one epoch old; None: the search uses other features"""
 
     @property
     def to_draw_from(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """The neighbour sets from which x_p is drawn, and their similarities if these weigh; None: x_p = x_a."""
+        """The neighbour sets from which x_p is drawn, and their similarities if they weight the draw; None: x_p =
+        x_a."""
         if self.found is None or not self.config.views.neighbor_views:
             return None, None
         return self.found.indices, self.found.similarities if self.config.neighbors.draw == "similar" else None
@@ -82,21 +83,22 @@ class NeighborSearch:
         return since >= 0 and since % settings.refresh_every == 0
 
     def after_backward(self, result: StepResult) -> None:
-        """Keep the anchors' keys of a step, unless the framework does."""
+        """Store the anchors' keys of a step, unless the framework does."""
         if self.own is not None:
             keys, ids = result.fresh[0]
             self.own.enqueue({STAGES[-1]: keys[STAGES[-1]]}, ids)
 
-    def search(self, epoch: int, backbone: Backbone, usual: Callable[[], Features]) -> None:
+    def search(self, epoch: int, backbone: Backbone, default_features: Callable[[], Features]) -> None:
         """Search with the weights after `epoch` epochs.
 
         Args:
             epoch: number of completed epochs.
-            backbone: of the encoder that the settings name.
-            usual: computes this process's share of its features at the usual size, which others may have needed too.
+            backbone: the backbone of the encoder in `neighbors.encoder`.
+            default_features: computes this process's share of its features at the evaluation size, shared with other
+                uses.
         """
         settings, started = self.config.neighbors, time.monotonic()
-        features, good = self._features(backbone, usual)
+        features, good = self._features(backbone, default_features)
         if settings.whiten > 0:
             features = whitened(features, good, settings.whiten, self.world)
         found = search_omega(features, good, settings.k, epoch, settings.recall, self.world)
@@ -109,7 +111,7 @@ class NeighborSearch:
         if self.world.is_rank_zero:
             save_omega(self.run.neighbors(epoch), found)
 
-    def _features(self, backbone: Backbone, usual: Callable[[], Features]) -> tuple[Tensor, Tensor]:
+    def _features(self, backbone: Backbone, default_features: Callable[[], Features]) -> tuple[Tensor, Tensor]:
         """This process's share `(n, C)`, and which of the images could be read, `(n,)` bool on the CPU."""
         settings, images = self.config.neighbors, self.config.images
         if self.memory is not None:
@@ -117,7 +119,7 @@ class NeighborSearch:
             return self.memory.keys(STAGES[-1])[share], ~self.memory.is_empty()[share].cpu()
         size = max(settings.size or 0, images.center_size)
         if settings.features == "pass" and size == images.center_size:
-            pooled = usual()
+            pooled = default_features()
         else:
             net = load_backbone(self.run.start).to(self.device) if settings.features == "start" else backbone
             pooled = extract_features(
@@ -145,5 +147,5 @@ class NeighborSearch:
 
 
 def _keys_of_a_bank(bank: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state of a `KeyMemory`, from a checkpoint of csml 0.1, which named its tensors otherwise."""
+    """The state of a `KeyMemory`, from a checkpoint of csml 0.1, which used other tensor names."""
     return {f"keys_{STAGES[-1]}": bank["keys"], "filled": bank["seen"]}

@@ -38,9 +38,9 @@ log = logging.getLogger("csml")
 
 _ONLINE_K = 20
 _PATIENCE = 2
-"""Epochs in a row that may end worse than the start."""
+"""Early stopping: number of consecutive epochs that are worse than the start."""
 _CENTER_SAMPLE = 4096
-"""Images whose mean feature is the centre of the embeddings."""
+"""Number of images whose mean feature is the centre of the embeddings."""
 
 
 class Pretraining:
@@ -48,7 +48,7 @@ class Pretraining:
 
     Args:
         config: checked settings.
-        data: the opened data; `data.train` is learnt from, the labelled splits only measure.
+        data: the opened data; `data.train` is for training, the labelled splits only for evaluation.
         run: where weights and neighbour sets are written.
         fabric: device, precision and processes.
     """
@@ -62,7 +62,7 @@ class Pretraining:
         self.world, self.device = world_of(fabric), fabric.device
         self.images, self.fingerprint = data.train, data.train.fingerprint()
         self.timetable = crop_timetable(config, len(data.train))
-        # One collection per data set for the whole run, so that the log names an unreadable file once.
+        # One collection per data set for the whole run, so that the log names an unreadable file only once.
         self.failures = self._failures(data.train)
         self._other_failures = {name: self._failures(getattr(data, name)) for name in ("labeled", "val")}
         start = load_backbone(run.start) if config.model.weights else None
@@ -70,9 +70,9 @@ class Pretraining:
             None if start is None else StartComparison(data.labeled or data.train, config.images, fabric, start)
         )
         self.signals: Signals | None = None
-        """of the backbone after the last epoch, compared with its start"""
+        """signals of the backbone after the last epoch, compared with its start"""
         self.epochs_worse = 0
-        """epochs in a row after which the backbone was worse than its start"""
+        """number of consecutive epochs after which the backbone was worse than its start"""
         self.network = build_method(config, len(data.train), self.world, self.device, start)
         self.normalization = normalization(self.network.query_encoder.backbone)
         for warning in self.network.warnings(config, len(data.train)):
@@ -84,12 +84,12 @@ class Pretraining:
         self.optimizer = build_optimizer([(self.network.parameters(), lr)], config.optimizer)
         self.search = NeighborSearch(config, data.train, self.failures, run, fabric, self.network)
         self.prepared = config.model.projection and not config.method.remembers
-        """whether the images were looked at before the first epoch, if there is need to"""
+        """whether the pass over the images before the first epoch is done or not needed"""
         self._kept: tuple[tuple[int, str], Features] | None = None
 
     @property
     def stopped(self) -> bool:
-        """Whether the backbone has stayed worse than its start for too long."""
+        """Early stopping: whether the backbone has been worse than its start for too long."""
         return self.epochs_worse >= _PATIENCE
 
     # A step.
@@ -133,21 +133,22 @@ class Pretraining:
     # Between epochs.
 
     def before_epoch(self, epoch: int) -> None:
-        """Look at the images before the first epoch, and search neighbours whenever they are due."""
+        """Prepare before the first epoch, and search neighbours whenever a search is due."""
         if not self.prepared:
             self._prepare()
         if self.search.is_due(epoch):
             role = self.config.neighbors.encoder
-            usual = partial(self._features, self.images, self.failures, role, epoch)
-            self.search.search(epoch, self.network.encoder(role).backbone, usual)
+            default_features = partial(self._features, self.images, self.failures, role, epoch)
+            self.search.search(epoch, self.network.encoder(role).backbone, default_features)
 
     def _prepare(self) -> None:
         """Without a projection head, set the centre of the embeddings to the mean feature (docs/method.md#weights);
         with a memory of keys, fill it (docs/method.md#memory)."""
         remembers, last = self.config.method.remembers, STAGES[-1]
         some = self.images if remembers else evenly_spaced(self.images, _CENTER_SAMPLE)
-        backbone, failures = self.network.query_encoder.backbone, Failures(some, 1.0, quiet=True)  # training tells them
-        as_learnt = replace(self.config.images, eval_size=None)  # keys come from crops of this size
+        backbone = self.network.query_encoder.backbone
+        failures = Failures(some, 1.0, quiet=True)  # training reports them
+        as_learnt = replace(self.config.images, eval_size=None)  # the size of the crops for keys
         features = extract_features(backbone, some, as_learnt, self.fabric, failures=failures)
         pooled, _ = features.readable(last)  # (n, F)
         if not self.config.model.projection:
@@ -172,7 +173,7 @@ class Pretraining:
         return _summary(record, self.config.epochs)
 
     def _compare_with_start(self, start_comparison: StartComparison) -> dict[str, Any]:
-        """Signals of the backbone; the run stops when it stays worse than its start."""
+        """Signals of the backbone; the run stops if it stays worse than its start."""
         self.signals = signals = start_comparison.signals(self.network.query_encoder.backbone)
         self.epochs_worse = self.epochs_worse + 1 if start_comparison.is_worse(signals) else 0
         if self.stopped:
@@ -181,7 +182,7 @@ class Pretraining:
         return known if signals.knn20 is None else known | {"start/knn20": signals.knn20}
 
     def keep_best(self) -> None:
-        """Write the best point between the start and the end of the run as the backbone, and what was compared."""
+        """Save the best point between start and end of the run as the backbone, and write the comparison."""
         if self.start_comparison is None:
             return
         backbone = copy.deepcopy(self.network.query_encoder.backbone)
@@ -210,8 +211,8 @@ class Pretraining:
         return Failures(self.data.train if images is None else images, self.config.images.max_failed)
 
     def _features(self, images: Images, failures: Failures, role: str, epoch: int) -> Features:
-        """This process's share, with the weights after `epoch` epochs. Features of the training set are kept until the
-        next epoch: the 20-NN and the search need the same ones."""
+        """This process's share of the features, with the weights after `epoch` epochs. Those of the training set are
+        cached until the next epoch, because the 20-NN and the search share them."""
         train = self.data.train
         if isinstance(images, Subset) and images.images is train:
             return self._features(train, self.failures, role, epoch).subset(images.ids)
@@ -246,7 +247,7 @@ class Pretraining:
 
 
 def _kept_line(share: float, compared: dict[str, Any]) -> str:
-    """What was kept, in words."""
+    """The log line about the chosen backbone."""
     where = {0.0: "the starting weights", 1.0: "the trained weights"}.get(
         share, f"{share:.0%} of the way from the start"
     )

@@ -1,4 +1,4 @@
-"""Runs that start from weights: is the backbone still better than its start, and which point between the two to keep.
+"""For runs that start from weights: compares the backbone with its start, and chooses a point between the two.
 
 docs/method.md#weights
 """
@@ -19,9 +19,9 @@ from csml.evaluation.features import extract_features
 from csml.models.backbones import Backbone
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Points between the start (0) and the end (1) of a run that are compared."""
+"""Compared points between the start (0) and the end (1) of a run."""
 _SAMPLE = 1024
-"""Images on which backbones are compared; one standard error of an accuracy is at most 1.6 points."""
+"""Number of images for the comparison; one standard error of an accuracy is at most 1.6 points."""
 _LEAST_RANK, _LEAST_AGREEMENT = 0.5, 0.1
 """Without labels, a backbone counts as damaged if its RankMe falls below this share of the start's, or if fewer of its
 neighbours than this are still the start's."""
@@ -29,18 +29,19 @@ neighbours than this are still the start's."""
 
 @dataclass(frozen=True)
 class Signals:
-    """How good features are."""
+    """Measures of feature quality."""
 
     rank: float
     """RankMe: the effective number of dimensions"""
     agreement: float
-    """share of the ten nearest neighbours that are those of the start"""
+    """share of the ten nearest neighbours that are the same as at the start"""
     knn20: float | None
-    """20-NN accuracy on labelled training images, each left out in turn; None without labels"""
+    """leave-one-out 20-NN accuracy on labelled training images; None without labels"""
 
 
 def compared_images(images: int, epochs: int) -> int:
-    """How many images all comparisons of a run look at: before it, after each epoch, and between start and end."""
+    """Number of images that all comparisons of a run process: before it, after each epoch, and between start and
+    end."""
     return min(images, _SAMPLE) * (1 + epochs + len(SHARES[1:-1]))
 
 
@@ -65,7 +66,8 @@ class StartComparison:
         return self._signals(self._features(backbone))
 
     def is_worse(self, now: Signals) -> bool:
-        """Whether a backbone is worse than the start: by labels beyond one standard error, without labels by damage."""
+        """Whether a backbone is worse than the start: with labels by more than one standard error, without labels if
+        damaged."""
         if now.knn20 is None or self.start.knn20 is None:
             return now.rank < _LEAST_RANK * self.start.rank or now.agreement < _LEAST_AGREEMENT
         return now.knn20 < self.start.knn20 - self._error(self.start.knn20)
@@ -73,15 +75,15 @@ class StartComparison:
     def choose(self, backbone: Backbone, at_end: Signals | None = None) -> tuple[float, dict[str, Any]]:
         """Load the best point between the start and the weights of `backbone` into it.
 
-        By labels it is the farthest whose 20-NN accuracy is within a standard error of the highest and not below the
-        start's; without labels the farthest that is not damaged.
+        With labels it is the point farthest from the start whose 20-NN accuracy is within a standard error of the
+        highest and not below the start's; without labels the farthest that is not damaged.
 
         Args:
             backbone: the weights at the end of the run.
-            at_end: its signals, if they are known.
+            at_end: its signals, if known.
 
         Returns:
-            Its share of the way from the start, and what was compared.
+            The position of the point between start and end, and the comparison.
         """
         end = {name: value.clone() for name, value in backbone.state_dict().items()}
         found: dict[float, Signals] = {SHARES[0]: self.start}

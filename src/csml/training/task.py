@@ -1,4 +1,4 @@
-"""The interface between the training loop and what it trains."""
+"""The interface between the training loop and the tasks that it trains."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -30,7 +30,7 @@ class Batch(Protocol):
 
 
 class Outcome(Protocol):
-    """What the forward pass of a piece returns."""
+    """The result of the forward pass of a piece."""
 
     @property
     def loss(self) -> Tensor:
@@ -49,9 +49,9 @@ class LossAndMetrics(NamedTuple):
 
 
 class Task(Protocol):
-    """What is trained: its batches, its step, and its end of an epoch. The loop does the rest.
+    """A training task: its batches, its step, and its end of an epoch. The loop does the rest.
 
-    The loop counts epochs and steps and passes them in: a task keeps no count of its own.
+    The loop counts epochs and steps and passes them in; a task does not count.
     """
 
     @property
@@ -60,11 +60,11 @@ class Task(Protocol):
 
     @property
     def images(self) -> Images:
-        """the images to learn from"""
+        """the images to train on"""
 
     @property
     def fingerprint(self) -> str:
-        """of the data; a checkpoint made from other data is refused"""
+        """fingerprint of the data; a checkpoint for other data is refused"""
 
     @property
     def failures(self) -> Failures:
@@ -98,10 +98,10 @@ class Task(Protocol):
         """The batches of an epoch from a step on, in pieces."""
 
     def before_epoch(self, epoch: int) -> None:
-        """Called before an epoch, also when it is continued in its middle."""
+        """Called before an epoch, also when resuming in the middle of it."""
 
     def before_step(self, progress: float) -> None:
-        """Called before each step with the share of the run that is done."""
+        """Called before each step with the completed share of the run."""
 
     def train_step(self, network: Any, batch: Any, generator: torch.Generator) -> Outcome:
         """The forward pass of a piece. `network` is the task's own, as prepared for device and processes."""
@@ -110,7 +110,7 @@ class Task(Protocol):
         """Called with the outcomes of all pieces of a batch, after backward and before the optimizer's step."""
 
     def end_epoch(self, epoch: int, record: dict[str, Any]) -> str:
-        """Test, and add to the record of the metrics after `epoch` complete epochs. Returns a line for the log."""
+        """Test, and add to the record of metrics after `epoch` completed epochs. Returns a line for the log."""
 
     def save_weights(self) -> None:
         """Write the weights to use; called on rank 0 after every epoch."""
@@ -119,7 +119,7 @@ class Task(Protocol):
         """The progress of the run in words."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs beyond network, optimizer and the loop's own state."""
+        """State for a checkpoint, in addition to network, optimizer and the loop's own state."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore from a checkpoint; raise CsmlError if it belongs to another task."""
@@ -151,7 +151,7 @@ def epoch_and_step(timetable: Timetable, epoch: int, step: int) -> str:
     return f"epoch {epoch + 1}/{timetable.epochs}, step {step}"
 
 
-def deal(rows: int, hardware: HardwareConfig, world: World, smallest: int) -> Iterator[tuple[slice, Part]]:
+def split_batch_rows(rows: int, hardware: HardwareConfig, world: World, smallest: int) -> Iterator[tuple[slice, Part]]:
     """This process's rows of each piece of a batch; a single piece if several would be too small to train on."""
     pieces = hardware.accumulate
     enough = rows // (pieces * world.size) >= smallest

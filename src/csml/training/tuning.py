@@ -12,16 +12,17 @@ from csml.models.backbones import Backbone, FeatureNet, image_channels
 from csml.models.classifier import Classifier
 
 TUNED = ("norms", "last-stage", "all")
-"""Ways to tune a network, from few to many parameters."""
+"""Options for tuning a network, from few to many parameters."""
 _NORMS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm)
 _SIDE = 64
-"""Of the blank image that shows which parameters belong to the last stage."""
+"""Side of the blank image used to find the parameters of the last stage."""
 
 
 def tunable(backbone: Backbone, linear: Linear, how: str) -> Classifier:
-    """A classifier on unit features that starts from a fitted linear layer; only the layers of `how` want gradients.
+    """A classifier on unit features that starts from a fitted linear layer; only the layers of `how` require
+    gradients.
 
-    All of it is in eval mode: a few labels give BatchNorm no statistics worth having.
+    The whole network is in eval mode, because a few labels are too few for BatchNorm statistics.
     """
     classifier = with_linear(backbone, linear).eval()
     tuned = _tuned(backbone, how)
@@ -40,14 +41,14 @@ def with_linear(backbone: Backbone, linear: Linear) -> Classifier:
     return classifier
 
 
-def soften(classifier: Classifier, temperature: float) -> None:
+def apply_temperature(classifier: Classifier, temperature: float) -> None:
     """Divide the scores by a temperature, inside the linear layer."""
     classifier.fc.weight.data.div_(temperature)
     classifier.fc.bias.data.div_(temperature)
 
 
 def tuning_config(config: FinetuneConfig, labels: int) -> FinetuneConfig:
-    """The settings of a training on so many labels that starts from a fitted linear layer."""
+    """The settings for training on this many labels, starting from a fitted linear layer."""
     optimizer = replace(config.optimizer, lr_per_256=config.tuning_lr_per_256)
     return replace(config, batch_size=min(config.batch_size, labels), optimizer=optimizer)
 
@@ -61,7 +62,7 @@ def _tuned(backbone: Backbone, how: str) -> list[nn.Parameter]:
 
 
 def last_stage_parameters(backbone: Backbone) -> list[nn.Parameter]:
-    """The parameters that the last stage depends on and the one before does not, in any kind of network."""
+    """The parameters that affect the last stage but not the one before, for any kind of network."""
     parameters = list(backbone.requires_grad_(True).parameters())
     features = FeatureNet(backbone, (3, 4))(
         torch.zeros(1, image_channels(backbone), _SIDE, _SIDE, device=parameters[0].device)

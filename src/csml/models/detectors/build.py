@@ -19,7 +19,7 @@ from csml.models.detectors.fpn import LEVELS, PyramidBackbone, pyramid_strides
 from csml.models.detectors.roi_align import PyramidRoIAlign
 
 _BOX_SIDE, _MASK_SIDE = 7, 14
-"""Side, in cells, of the maps that are cut from the pyramid for each proposal."""
+"""Side in cells of the RoIAlign output for each proposal."""
 _MASK_LAYERS = 4
 _RPN = {"fg_iou_thresh": 0.7, "bg_iou_thresh": 0.3, "batch_size_per_image": 256, "positive_fraction": 0.5}
 _ROI = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": 0.25, "bbox_reg_weights": None}
@@ -32,7 +32,7 @@ def build_detector(net: Backbone, config: DetectorConfig, classes: int, masks: b
         net: the backbone; its modules become part of the detector.
         config: kind and sizes.
         classes: number of classes, without the background.
-        masks: whether to learn masks too; fpn only.
+        masks: whether to predict masks too; fpn only.
     """
     if config.kind == "c4":
         return _c4(net, config, classes)
@@ -56,7 +56,7 @@ def _fpn(net: Backbone, config: DetectorConfig, classes: int, masks: bool) -> De
     anchors = AnchorGenerator(tuple((side,) for side in config.anchors), (config.ratios,) * len(config.anchors))
     rpn = _proposals(anchors, width, config, before=(1, 1))
     head = TwoMLPHead(width * _BOX_SIDE**2, config.head_width)
-    # A box's size decides from which level it is cut: 224 pixels on the third level if the smallest anchor is 32.
+    # The size of a box decides its pyramid level: 224 pixels on the third level if the smallest anchor is 32.
     strides = pyramid_strides(net)
     third = strides[0].bit_length() - 1 + 2
     cut = partial(
@@ -76,7 +76,8 @@ def _fpn(net: Backbone, config: DetectorConfig, classes: int, masks: bool) -> De
 def _proposals(
     anchors: AnchorGenerator, channels: int, config: DetectorConfig, before: tuple[int, int]
 ) -> RegionProposalNetwork:
-    """The proposal network. `before`: boxes before non-maximum suppression per box after it, in training and tests."""
+    """The proposal network. `before`: ratio of boxes before to boxes after non-maximum suppression, in training and
+    tests."""
     train, test = config.proposals, config.proposals // 2
     return RegionProposalNetwork(
         anchors,

@@ -26,11 +26,11 @@ class C4Backbone(nn.Module):
 
 
 class C4Pool(nn.Module):
-    """Cuts the proposals from the map of stage 3: `(R, C3, side, side)`."""
+    """RoIAlign of the proposals on the map of stage 3: `(R, C3, side, side)`."""
 
     def __init__(self, stride: int, side: int) -> None:
         super().__init__()
-        # Without `aligned`, features are off by half a cell of the map, which is 8 pixels of the image.
+        # Without `aligned`, features are shifted by half a cell of the map, which is 8 pixels of the image.
         self.align = RoIAlign((side, side), spatial_scale=1 / stride, sampling_ratio=-1, aligned=True)
 
     def forward(self, maps: dict[str, Tensor], boxes: list[Tensor], image_sizes: Any) -> Tensor:

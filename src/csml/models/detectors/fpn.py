@@ -10,7 +10,7 @@ from csml.config import STAGES
 from csml.models.backbones import Backbone, stage_channels, stage_maps, stage_strides
 
 LEVELS: tuple[str, ...] = tuple(f"stage{stage}" for stage in STAGES)
-"""Names of the maps from which boxes are cut; proposals also come from the fifth, "pool"."""
+"""Names of the maps that RoIAlign uses; proposals also come from the fifth, "pool"."""
 
 
 class PyramidBackbone(nn.Module):
@@ -30,22 +30,22 @@ class PyramidBackbone(nn.Module):
         for stage, scale in self.scales.items():
             larger = F.interpolate(maps[stage], scale_factor=scale, mode="bilinear", antialias=scale < 1)
             height, width = (side // 2 ** (stage + 1) for side in images.shape[2:])
-            maps[stage] = larger[:, :, :height, :width]  # patches of 14 pixels reach beyond the image
+            maps[stage] = larger[:, :, :height, :width]  # patches of 14 pixels extend beyond the image
         pyramid: OrderedDict[str, Tensor] = self.fpn(OrderedDict((f"stage{s}", maps[s]) for s in STAGES))
         return pyramid
 
 
 def pyramid_strides(net: Backbone) -> list[int]:
-    """Strides of the pyramid's levels from which boxes are cut, in pixels of the image."""
+    """Strides of the pyramid levels that RoIAlign uses, in pixels of the image."""
     strides = stage_strides(net)
     scales = _scales(strides)
     return [int(strides[stage] / scales.get(stage, 1.0)) for stage in STAGES]
 
 
 def _scales(strides: dict[int, int]) -> dict[int, float]:
-    """How to resize the maps of a network whose stages have one resolution, such as a ViT: to strides of 4, 8, 16, 32.
+    """Scale factors for the maps of a network with a single resolution, such as a ViT, to strides of 4, 8, 16, 32.
 
-    Empty for networks whose stages halve the resolution already.
+    Empty for networks whose stages already halve the resolution.
     """
     if len(set(strides.values())) > 1:
         return {}

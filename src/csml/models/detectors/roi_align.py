@@ -1,8 +1,8 @@
-"""Cuts the maps of proposals from the pyramid: RoIAlign, on a CPU as one weighted sum of the pyramid's cells.
+"""RoIAlign on the feature pyramid, on a CPU as one weighted sum of the pyramid's cells.
 
-torchvision's RoIAlign computes on a CPU with one thread and goes through the image channel by channel: it was a fifth
-of a training step. Every value of a cut is a weighted sum of cells, the same for all channels, and torch has a fast
-and parallel kernel for that: `embedding_bag`, with the cells as its table.
+torchvision's RoIAlign is single-threaded on a CPU and processes one channel after the other: it took a fifth of a
+training step. Every output value is a weighted sum of cells, the same for all channels, and torch has a fast parallel
+kernel for that: `embedding_bag`, with the cells as its table.
 """
 
 import torch
@@ -13,14 +13,14 @@ from torchvision.ops.poolers import LevelMapper
 
 
 class PyramidRoIAlign(MultiScaleRoIAlign):
-    """torchvision's, which it still is on a GPU and in an export.
+    """torchvision's MultiScaleRoIAlign, with a faster implementation on CPUs (not in exports).
 
     Args:
-        names: maps of the pyramid to cut from, finest first.
-        strides: of these maps, in pixels of the image; powers of 2.
-        side: of a cut, in cells.
-        samples: points per side of a cell, whose mean it is.
-        usual_side, usual_level: a box of this side is cut from the map whose stride is 2 to the power of this level.
+        names: maps of the pyramid to use, finest first.
+        strides: strides of these maps in pixels of the image; powers of 2.
+        side: side of the output in cells.
+        samples: sampling points per side of a cell, which is their mean.
+        usual_side, usual_level: a box of this side uses the map whose stride is 2 to the power of this level.
     """
 
     scales: list[float]
@@ -30,7 +30,7 @@ class PyramidRoIAlign(MultiScaleRoIAlign):
         self, names: list[str], strides: list[int], side: int, samples: int, usual_side: int, usual_level: int
     ) -> None:
         super().__init__(names, side, samples, canonical_scale=usual_side, canonical_level=usual_level)
-        # torchvision would infer them from the first batch, wrongly if its images are much smaller than their padding.
+        # torchvision would infer these from the first batch, wrongly if its images are much smaller than their padding.
         self.scales = [1 / stride for stride in strides]
         first, last = (stride.bit_length() - 1 for stride in (strides[0], strides[-1]))
         self.map_levels = LevelMapper(first, last, usual_side, usual_level)
@@ -51,12 +51,12 @@ class PyramidRoIAlign(MultiScaleRoIAlign):
         return cuts.to(maps[0].dtype)
 
     def _cells(self, maps: list[Tensor], boxes: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Rows of the table and their weights, whose sums are the cells of the cuts; `(R · side², 4 · samples²)`."""
+        """Rows of the table and weights of each output cell, `(R · side², 4 · samples²)` each."""
         levels = self.map_levels(boxes)  # (R,)
         sizes = torch.tensor([each.shape[2:] for each in maps])  # (L, 2)
         heights, widths = sizes[levels].unbind(1)
         cells = len(maps[0]) * sizes.prod(dim=1)
-        starts = cells.cumsum(0) - cells  # the row at which a level begins
+        starts = cells.cumsum(0) - cells  # the first row of each level
         images = torch.cat([torch.full((len(each),), image) for image, each in enumerate(boxes)])
         first = starts[levels] + images * heights * widths
         scaled = torch.cat(boxes).float() * torch.tensor(self.scales)[levels, None]  # (R, 4)

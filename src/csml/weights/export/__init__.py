@@ -35,7 +35,7 @@ def export(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], forma
     Args:
         net: a backbone; or a classifier, as ONNX only.
         network: its architecture.
-        facts: what is known about its input, as `weight_facts` returns it; empty for weights of other trainers.
+        facts: metadata about its input, as returned by `weight_facts`; empty for weights of other trainers.
         format: one of FORMATS.
         path: file or folder to write.
 
@@ -68,7 +68,7 @@ def check_format(network: BackboneConfig, format: str) -> None:
 
 def formats_of(network: BackboneConfig) -> list[str]:
     """The formats that can hold the network."""
-    of_torchvision = network.backbone.removeprefix(TIMM) in TORCHVISION  # timm's ResNets have the same names of weights
+    of_torchvision = network.backbone.removeprefix(TIMM) in TORCHVISION  # timm's ResNets use the same weight names
     able = {
         "torchvision": of_torchvision,
         "timm": of_torchvision or network.backbone.startswith(TIMM),

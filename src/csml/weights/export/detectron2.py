@@ -1,4 +1,4 @@
-"""A pickle for detectron2, the settings with which it computes what csml computes, and configs of its detectors."""
+"""A pickle for detectron2, the settings for identical results, and configs of its detectors."""
 
 import pickle
 from pathlib import Path
@@ -20,14 +20,14 @@ _DEPTHS = {
 def to_detectron2(net: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
     """Write a pickle under detectron2's names, and beside it the configs of a C4 and an FPN detector.
 
-    Returns the settings that belong to the weights, for a config of one's own.
+    Returns the settings that belong to the weights, for a user's own config.
     """
     model = {detectron2_name(key): value.numpy() for key, value in plain_tensors(net).items() if "tracked" not in key}
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         pickle.dump({"model": model, "__author__": "csml", "matching_heuristics": True}, file)
     settings = {"MODEL.WEIGHTS": str(path), **detectron2_settings(net, library_name(network))}
     written = []
-    # detectron2's C4 has bottlenecks as its last stage, whatever the others are.
+    # detectron2's C4 always has bottlenecks in its last stage.
     bottlenecks = net.layer1[0].expansion > 1  # type: ignore[index,union-attr]
     for preset in ("voc-c4", "coco-fpn-1x") if bottlenecks else ("coco-fpn-1x",):
         beside = path.with_name(f"{path.stem}-{preset}.yaml")
@@ -49,7 +49,7 @@ _DATASETS = {
     "c4": (["voc_2007_trainval", "voc_2012_trainval"], ["voc_2007_test"], 20),
     "fpn": (["coco_2017_train"], ["coco_2017_val"], 80),
 }
-"""detectron2's names for what the paper trains and tests on, and the number of classes."""
+"""detectron2's names of the paper's training and test sets, and the number of classes."""
 
 
 def detectron2_config(config: DetectConfig, settings: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def detectron2_settings(net: Any, name: str) -> dict[str, Any]:
         "INPUT.FORMAT": "RGB",
     }
     width = block.conv2.out_channels // groups
-    if block.expansion == 1:  # detectron2 asks for it if its blocks are basic ones
+    if block.expansion == 1:  # detectron2 requires it for basic blocks
         settings["MODEL.RESNETS.RES2_OUT_CHANNELS"] = width
     elif (groups, width) != (1, 64):  # ResNeXt and wide networks
         settings |= {"MODEL.RESNETS.NUM_GROUPS": groups, "MODEL.RESNETS.WIDTH_PER_GROUP": width}

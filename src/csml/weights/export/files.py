@@ -47,7 +47,7 @@ def to_safetensors(net: Backbone, network: BackboneConfig, facts: dict[str, Any]
 
 
 def write_tensors(net: Backbone, facts: dict[str, Any], path: Path, more: dict[str, Tensor] | None = None) -> None:
-    """Write the weights, and `more`, with what is known about them; csml can read every file that it exports."""
+    """Write the weights, and `more`, with their metadata; csml can read every file that it exports."""
     with atomic_write(path) as temporary:
         save_file(plain_tensors(net) | (more or {}), temporary, metadata={"format": "pt", "csml": json.dumps(facts)})
 
@@ -58,7 +58,7 @@ def plain_tensors(net: Backbone) -> dict[str, Tensor]:
 
 
 def library_name(network: BackboneConfig) -> str:
-    """The name of the network in torchvision or timm; it can be part of a file name."""
+    """The name of the network in torchvision or timm; valid as part of a file name."""
     return network.backbone.removeprefix(TIMM)
 
 

@@ -1,4 +1,4 @@
-"""A folder as models have it on the Hugging Face hub: weights, a config, and code where no library has the network."""
+"""A folder in the layout of the Hugging Face hub: weights, a config, and code if no library has the network."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ _LATER_HEAD = "head.fc"
 
 
 def to_huggingface(net: Backbone, network: BackboneConfig, facts: dict[str, Any], path: Path) -> str:
-    """Write a folder: in timm's layout where timm has the network, else with a few lines of torch that build it."""
+    """Write a folder: in timm's layout if timm has the network, else with a few lines of torch that build it."""
     path.mkdir(parents=True, exist_ok=True)
     if network.backbone in SMALL:
         write_tensors(net, facts, path / WEIGHTS)
@@ -70,9 +70,9 @@ def _timm_config(net: Any, network: BackboneConfig, facts: dict[str, Any]) -> di
 
 
 def _no_classifier(config: dict[str, Any]) -> dict[str, Tensor]:
-    """Zeros as the classifier of one class, where there is one; timm leaves it out if it is asked for `num_classes=0`.
+    """A classifier of zeros for one class, if the network has one; timm drops it with `num_classes=0`.
 
-    Without it timm takes a Swin for a file of before 2023 and renames its weights.
+    Without it timm would treat a Swin as a file from before 2023 and rename its weights.
     """
     if config["num_classes"] == 0:
         return {}
@@ -81,7 +81,7 @@ def _no_classifier(config: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _input(net: Backbone, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the network's images are."""
+    """Input size and normalisation of the network."""
     crop = facts.get("eval_crop", 0.875)
     return {"size": input_size(facts), "crop_pct": crop, **normalization(net)._asdict()}
 

@@ -14,11 +14,11 @@ from csml.models.detectors import Detector
 
 _OPSET = 17
 _TRACED = (160, 192)
-"""Height and width of the image that the network is traced with; others may be given to the file."""
+"""Height and width of the image for tracing; the exported file accepts other sizes."""
 
 
 class _OneImage(nn.Module):
-    """A detector of a single image `(3, h, w)` in [0, 1] that was resized before."""
+    """A detector for a single, already resized image `(3, h, w)` in [0, 1]."""
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ def detector_to_onnx(detector: Detector, facts: dict[str, Any], path: Path) -> s
     with atomic_write(path) as temporary:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # tracing warns about every shape
-            # Only the older exporter knows torchvision's proposals, whose number depends on the image.
+            # Only the older exporter supports torchvision's proposals, whose number depends on the image.
             torch.onnx.export(
                 _OneImage(detector).cpu().eval(),
                 (torch.rand(3, *_TRACED, generator=torch.Generator().manual_seed(0)),),

@@ -1,4 +1,4 @@
-"""An ONNX file of a backbone or a classifier, with what its input is and what its classes are."""
+"""An ONNX file of a backbone or a classifier, with metadata on its input and classes."""
 
 import json
 from pathlib import Path
