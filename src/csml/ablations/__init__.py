@@ -1,1 +1,1 @@
-"""Ablations: plans, runs, outcomes, tables."""
+"""Ablations: plans, runs, results, tables."""

@@ -1,4 +1,4 @@
-"""`csml.ablate`: train every variation at every seed, judge it, and put all into one table."""
+"""`csml.ablate`: train and evaluate every variation with every seed, and write one table."""
 
 import logging
 import shlex
@@ -29,24 +29,24 @@ log = logging.getLogger("csml")
 
 @dataclass(frozen=True)
 class AblationResult:
-    """What an ablation found."""
+    """The results of an ablation."""
 
     title: str
     folder: Path
-    """table.md, runs.csv, results.json and the plot are in it"""
+    """folder of table.md, runs.csv, results.json and the plot"""
     table: str
     """Markdown: mean ± deviation over seeds"""
     runs: list[tuple[str, Path, bool]]
-    """title and directory of every run, and whether it is done"""
+    """title and directory of every run, and whether it is finished"""
     failed: dict[str, str]
     """title of each run that failed, and why"""
 
 
 @show_log()
 def ablate(file: PathLike, *, config: PathLike | None = None, **settings: Any) -> AblationResult:
-    """Train every variation in a file at every seed, judge it, and write one table; what is done is kept.
+    """Train and evaluate every variation in a file with every seed, and write one table; finished runs are reused.
 
-    Called several times at once, on one machine or on many with a common disk, the calls share the runs.
+    Concurrent calls, on one machine or on several with a shared disk, share the runs.
 
     Args:
         file: a YAML file, or the name of one that comes with csml, such as `modules`.
@@ -72,19 +72,19 @@ def ablate(file: PathLike, *, config: PathLike | None = None, **settings: Any) -
 
 
 def ablate_config(file: Any = None, *, config: PathLike | None = None, **settings: Any) -> AblateConfig:
-    """The settings that `ablate` would run with, checked; file plays no part."""
+    """The settings that `ablate` would run with, checked; `file` is ignored."""
     return plain_config(AblateConfig, settings, config)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of an ablation. Every setting is checked, and every finished run compared, before an hour is spent."""
+    """All runs of an ablation. All settings are checked, and finished runs compared, before any training."""
 
     folder: Path
     trained: list[PlannedRun]
     runs: list[PlannedRun | LabelsAlone]
     setting: str
-    """what all runs have in common, for people"""
+    """description of the settings that all runs share"""
 
     @staticmethod
     def of(ablation: Ablation, config: AblateConfig) -> "Plan":
@@ -98,7 +98,7 @@ class Plan:
 
 
 def run_ablation(ablation: Ablation, plan: Plan, config: AblateConfig, command: str) -> AblationResult:
-    """Run what is missing, in the order of the seeds, so that a first comparison of all variations comes early."""
+    """Run what is missing, ordered by seed, so that a first comparison of all variations is available early."""
     runs, folder = plan.runs, plan.folder
     missing = {run.title for run in runs if not run.is_done()}
     outcomes = {
@@ -133,8 +133,8 @@ def run_ablation(ablation: Ablation, plan: Plan, config: AblateConfig, command: 
             log.info("\n[%d/%d] %s%s", runs.index(run) + 1, len(runs), run.title, finished)
             try:
                 run.carry_out()
-            except CsmlError as error:  # one bad run should not cost the others
-                if world.size > 1:  # the error may be of one process only, and the others wait for it
+            except CsmlError as error:  # one failed run should not stop the others
+                if world.size > 1:  # the error may be in one process only, and the others wait for it
                     raise
                 log.error("%s failed: %s", run.title, error)
                 failed[run.title] = str(error)
@@ -160,12 +160,12 @@ def _result(
 
 
 def _in_order(runs: Sequence[PlannedRun | LabelsAlone], outcomes: dict[str, Outcome]) -> list[Outcome]:
-    """In the order of the rows of the file, whichever was ready first."""
+    """Sort by the order of the rows in the file."""
     return [outcomes[run.title] for run in runs if run.title in outcomes]
 
 
 def _require_labels(world: World, runs: Sequence[PlannedRun]) -> None:
-    """Open each data set once before anything is trained."""
+    """Check that each data set has labels, before any training."""
     seen = set()
     for run in runs:
         key = (run.config.data, str(run.config.images))
@@ -175,12 +175,12 @@ def _require_labels(world: World, runs: Sequence[PlannedRun]) -> None:
 
 
 def _tuned(variation: Variation) -> Variation:
-    """The same variation, judged on validation images."""
+    """The same variation, evaluated on validation images."""
     return replace(variation, settings={**variation.settings, "images.test": "validation"})
 
 
 def _setting(config: PretrainConfig) -> str:
     images = sources_title(config.data) + (f", {config.images.sample:,} images" if config.images.sample else "")
     training = f"network {config.model.backbone}, {config.epochs} epochs of batch {config.batch_size}"
-    judged = "; judged on validation images" if config.images.test == "validation" else ""
+    judged = "; evaluated on validation images" if config.images.test == "validation" else ""
     return f"{images}, {config.images.size} pixels; {training}{judged}"

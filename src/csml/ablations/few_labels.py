@@ -1,4 +1,4 @@
-"""Few labels as a judge of an ablation: the network of each run fine-tuned and mined, and one from scratch."""
+"""Evaluation of an ablation with few labels: each run's network fine-tuned and mined, and one trained from scratch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +17,8 @@ C = TypeVar("C", bound=ClassifierConfig)
 
 
 def judge(run: RunDirectory, few: FewLabels, preset: str | None, seed: int) -> None:
-    """Fine-tune, and mine after it, at every share of the labels where the result is missing."""
-    sample = {"images.sample": read_settings(run.root).get("images.sample")}  # the images that the run learnt from
+    """Fine-tune, then mine, with every share of the labels for which the result is missing."""
+    sample = {"images.sample": read_settings(run.root).get("images.sample")}  # the training images of the run
     for fraction in few.fractions:
         tuned, mined = (run.few_labels(fraction, verb) for verb in ("finetune", "mine"))
         settings = {"how": "paper", **sample, **few.finetune, "fraction": fraction, "seed": seed}
@@ -29,20 +29,20 @@ def judge(run: RunDirectory, few: FewLabels, preset: str | None, seed: int) -> N
 
 
 def from_scratch(folder: RunDirectory, few: FewLabels, preset: str | None, settings: dict[str, Any], seed: int) -> None:
-    """The same network with the labels alone; `settings` say which network and data."""
+    """Train the same network on the labels alone; `settings` define network and data."""
     for fraction in few.fractions:
         config = supervised_config(preset=preset, **{**settings, "fraction": fraction, "seed": seed})
         _complete("supervised", folder.few_labels(fraction, "supervised"), config, run_supervised)
 
 
 def is_complete(folder: RunDirectory, few: FewLabels) -> bool:
-    """Whether `from_scratch` has nothing left to do."""
+    """Whether `from_scratch` is finished."""
     runs = (folder.few_labels(fraction, "supervised") for fraction in few.fractions)
     return all(run.result("supervised").exists() for run in runs)
 
 
 def _complete(verb: str, run: RunDirectory, config: C, train: Callable[[C, Options], Path]) -> None:
-    """Train unless the result is there; a result of other settings is refused."""
+    """Train unless the result exists; a result with other settings is refused."""
     if not run.result(verb).exists():
         train(replace(config, out=str(run.root)), continue_options(run))
         return

@@ -1,4 +1,4 @@
-"""The outcome of an ablation as files: the table, its numbers as CSV and JSON, and a plot; and read again."""
+"""Writes and reads the results of an ablation: the table, its numbers as CSV and JSON, and a plot."""
 
 import csv
 import json
@@ -27,9 +27,9 @@ log = logging.getLogger("csml")
 def write_outcome(
     folder: Path, ablation: Ablation, outcomes: list[Outcome], failed: dict[str, str], made: dict[str, str | None]
 ) -> None:
-    """Write table.md, runs.csv, results.json, plot.png and plot.svg; each file is replaced as a whole.
+    """Write table.md, runs.csv, results.json, plot.png and plot.svg; each file is replaced atomically.
 
-    `made`: how, as `csml tables` tells it: command, scale, setting.
+    `made`: how it was made, for `csml tables`: command, scale, setting.
     """
     table = summarize(outcomes)
     keys = measures(table)
@@ -69,9 +69,9 @@ def write_outcome(
             figure.savefig(path, format=suffix, dpi=150)
 
 
-@cache  # the files are written after every run; the warning is worth one line
+@cache  # the files are written after every run, but the warning should appear once
 def _draw() -> "Callable[[Ablation, list[Outcome]], Figure] | None":
-    """`csml.ablations.plot.draw`; None without the extra: the tables are worth having without a plot."""
+    """`csml.ablations.plot.draw`; None without the extra: tables are useful without a plot."""
     try:
         from csml.ablations.plot import draw
     except CsmlError as error:
@@ -81,7 +81,7 @@ def _draw() -> "Callable[[Ablation, list[Outcome]], Figure] | None":
 
 
 def read_outcomes(folder: Path, ablation: Ablation, setting: str) -> list[Outcome]:
-    """What `write_outcome` has left in `folder` of this ablation's runs; an error if their settings were others."""
+    """Read the outcomes of this ablation's runs from `folder`; raises if their settings differ."""
     path = folder / "results.json"
     if not path.exists():
         raise CsmlError(f"earlier: there is no {path}; give the --out of another csml ablate")

@@ -1,4 +1,4 @@
-"""What an ablation has measured, run by run, and the table of means and spreads."""
+"""The measurements of an ablation, run by run, and the table of means and deviations."""
 
 import statistics
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Outcome:
     variation: Variation
     seed: int
     measured: dict[str, float]
-    """name of a measure → accuracies as shares, minutes"""
+    """name of a measure → accuracy as a share, or minutes"""
     history: list[dict[str, float]]
-    """epochs with what was measured after them: purity and turnover of Ω, 20-NN"""
+    """measurements by epoch: purity and turnover of Ω, 20-NN"""
     commit: str | None = None
-    """of the sources that trained it, where it is known"""
+    """commit of the sources that trained it, if known"""
 
     @property
     def title(self) -> str:
@@ -29,7 +29,8 @@ class Outcome:
 
 
 def measure(run: RunDirectory, few: FewLabels | None) -> dict[str, float]:
-    """What the files of a judged run say: kNN, linear by stage, few labels if asked for, Ω, minutes of training."""
+    """Measurements from the files of an evaluated run: kNN, linear by stage, few labels if set, Ω, minutes of
+    training."""
     found: dict[str, float] = {}
     if run.result("knn").exists():
         found |= {f"{k}-NN": share for k, share in read_json(run.result("knn"))["accuracy"].items()}
@@ -48,7 +49,7 @@ def measure(run: RunDirectory, few: FewLabels | None) -> dict[str, float]:
 
 
 def history(run: RunDirectory) -> list[dict[str, float]]:
-    """What a run measured of itself while it went on."""
+    """Measurements of a run during training."""
     names = {"epoch": "epoch", "omega/purity": "purity", "omega/turnover": "turnover", "knn20": "20-NN"}
     rows = [
         {names[key]: record[key] for key in names if record.get(key) is not None}
@@ -60,7 +61,7 @@ def history(run: RunDirectory) -> list[dict[str, float]]:
 def _few_labels(run: RunDirectory, few: FewLabels) -> dict[str, float]:
     """`fine-tuned, 1 %` and the like: top-1."""
     names = {"supervised": "labels alone", "finetune": "fine-tuned"}
-    if few.mine is not None:  # another ablation may have mined a shared run
+    if few.mine is not None:  # another ablation may have mined the shared run
         names["mine"] = "mined"
     found = {}
     for fraction in sorted(few.fractions):
@@ -88,12 +89,12 @@ def summarize(outcomes: list[Outcome]) -> Summary:
 
 
 def markdown(outcomes: list[Outcome], paper: dict[str, float] | None = None) -> str:
-    """The table: mean ± deviation over seeds, shares in percent; beside them the paper's figure."""
+    """The table: mean ± deviation over seeds, shares in percent; beside them the paper's value."""
     return _markdown(summarize(outcomes), paper)
 
 
 def as_json(table: Summary) -> dict[str, dict[str, dict[str, float | None]]]:
-    """As it stands in results.json."""
+    """The table for results.json."""
     return {
         name: {key: dict(zip(("mean", "deviation", "seeds"), cell, strict=True)) for key, cell in row.items()}
         for name, row in table.items()

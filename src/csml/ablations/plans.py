@@ -1,4 +1,4 @@
-"""Ablations: a base, named variations of it, seeds. The files beside this one mirror the paper's, at three scales."""
+"""Ablations: a base, named variations of it, seeds. The YAML files here mirror the paper's, at three scales."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -26,42 +26,42 @@ class Variation:
     name: str
     preset: str | None
     settings: dict[str, Any]
-    """of `pretrain`, dotted, laid over the preset; without seed and out"""
+    """settings of `pretrain`, dotted, which override the preset; without seed and out"""
     times: dict[str, float]
-    """settings that are multiples of their value so far, such as twice the epochs"""
+    """factors for settings, such as 2 for twice the epochs"""
     facts: dict[str, Any]
-    """the settings that make it differ from the base"""
+    """the settings that differ from the base"""
 
     @property
     def command(self) -> list[str]:
-        """What a person would type for it, without --seed and --out."""
+        """The equivalent command, without --seed and --out."""
         return ["csml", "pretrain", *(["--preset", self.preset] if self.preset else []), *as_words(self.settings)]
 
     def at(self, seed: int) -> str:
-        """The title of its run at a seed, unique within an ablation."""
+        """The title of its run with a seed, unique within an ablation."""
         return f"{self.name}, seed {seed}"
 
 
 LABELS_ALONE = Variation("labels alone", None, {}, {}, {})
-"""The row of networks that were not pre-trained."""
+"""The row for networks without pre-training."""
 
 
 @dataclass(frozen=True)
 class FewLabels:
-    """One more judge: networks that learn from a share of the labels."""
+    """An additional evaluation: networks trained on a share of the labels."""
 
     fractions: tuple[float, ...]
     finetune: dict[str, Any]
     """settings of `csml finetune`, dotted"""
     mine: dict[str, Any] | None
-    """settings of `csml mine` after it; None: not wanted"""
+    """settings of `csml mine` after it; None: skip it"""
     scratch: dict[str, Any] | None
-    """settings of `csml supervised` for a network that is not pre-trained; None: not wanted"""
+    """settings of `csml supervised` for a network without pre-training; None: skip it"""
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """What to run, how to judge it, how to show it."""
+    """What to run, how to evaluate it, how to show it."""
 
     name: str
     title: str
@@ -75,7 +75,7 @@ class Ablation:
     """dots, cost, stages, omega, labels, or a setting whose values are the x axis"""
     few_labels: FewLabels | None = None
     paper: dict[str, float] = field(default_factory=dict)
-    """what the paper has in each row, in percent"""
+    """the paper's result for each row, in percent"""
 
 
 def read_ablation(file: str, scale: str | None) -> Ablation:
@@ -94,7 +94,7 @@ def read_ablation(file: str, scale: str | None) -> Ablation:
 
 
 def _at_scale(tree: dict[str, Any], file: str, scale: str | None) -> dict[str, Any]:
-    """The scale's settings under those of the base, and its own seeds and judges over the file's."""
+    """Merge a scale: the base overrides its settings; its seeds and evaluations override the file's."""
     scales = _mapping(tree.pop("scales", None), f"{file}: scales")
     if not scales:
         if scale is not None:
@@ -118,7 +118,7 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _settings(tree: dict[str, Any], key: str, where: str) -> dict[str, Any]:
-    """What stands under a key, as dotted settings."""
+    """The value of a key, as dotted settings."""
     return flatten(_mapping(tree.get(key), f"{where}: {key}"))
 
 
@@ -196,7 +196,7 @@ def _variation(name: str, settings: dict[str, Any], own: dict[str, Any], file: s
 
 
 def as_words(settings: dict[str, Any]) -> list[str]:
-    """Settings as options of a command line, for people to read and repeat."""
+    """Settings as command-line options, to read and to repeat."""
     return [word for key, value in settings.items() for word in (f"--{key}", _as_word(value))]
 
 

@@ -1,4 +1,4 @@
-"""The plot of an ablation: a row each, lines against a setting or the stages, cost, Ω; every seed is a dot."""
+"""The plot of an ablation: one row each, lines over a setting or the stages, cost, Ω; every seed is a dot."""
 
 import statistics
 from typing import Any
@@ -17,7 +17,7 @@ _NOT_SHOWN = ("minutes", "purity of Ω", "turnover of Ω")
 
 
 def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
-    """A row each, or accuracy against minutes, stages or the values of a setting; every seed is a dot."""
+    """One row per variation, or accuracy over minutes, stages or the values of a setting; every seed is a dot."""
     table = summarize(outcomes)
     shares = [key for key in measures(table) if key not in _NOT_SHOWN]
     last = [key for key in shares if key.startswith("linear")][-1:]
@@ -52,7 +52,7 @@ def draw(ablation: Ablation, outcomes: list[Outcome]) -> Figure:
         else:
             _lines(axes, _by_setting(outcomes, ablation.plot, key), ablation.plot, f"{key}, %")
         if ablation.plot in ("dots", "labels"):
-            axes.tick_params(labelleft=place == 0)  # the rows are those of the first panel
+            axes.tick_params(labelleft=place == 0)  # the rows are the same as in the first panel
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(ablation.title, fontsize=11)
     return figure
@@ -63,7 +63,7 @@ Points = dict[str, dict[Any, list[float]]]
 
 
 def _dots(axes: Axes, rows: dict[str, list[float]], label: str) -> None:
-    """A row for each name, a dot for each seed, a stroke for their mean."""
+    """A row for each name, a dot for each seed, a line for their mean."""
     for place, values in enumerate(rows.values()):
         mean = statistics.mean(values)
         axes.plot([mean], [place], "|", color=_COLORS[0], markersize=16, markeredgewidth=2)
@@ -86,7 +86,7 @@ def _by_variation(outcomes: list[Outcome], key: str) -> dict[str, list[float]]:
 
 
 def _with_labels(outcomes: list[Outcome], share: str) -> dict[str, list[float]]:
-    """What was learnt with one share of the labels: `CsMl, fine-tuned` and the like."""
+    """Results with one share of the labels: `CsMl, fine-tuned` and so on."""
     rows: dict[str, list[float]] = {}
     for o in outcomes:
         for key, value in o.measured.items():
@@ -121,7 +121,7 @@ def _over_training(axes: Axes, outcomes: list[Outcome], key: str) -> None:
 
 
 def _by_purity(axes: Axes, outcomes: list[Outcome], key: str) -> None:
-    """Accuracy against the purity of the last Ω; runs without neighbours are level lines."""
+    """Accuracy over the purity of the last Ω; runs without neighbours are horizontal lines."""
     names = list(dict.fromkeys(o.variation.name for o in outcomes if key in o.measured))
     for place, name in enumerate(names):
         color = _COLORS[place % len(_COLORS)]

@@ -1,4 +1,4 @@
-"""The runs of an ablation: which there are, whether one is done, how it is carried out and what was found."""
+"""The runs of an ablation: plans them, checks whether each is finished, carries them out and reads their results."""
 
 import re
 import unicodedata
@@ -22,12 +22,12 @@ from csml.runs.metrics import read_metrics
 from csml.runs.settings import OF_THE_MACHINE, inherited, refuse_others
 
 _ALONE = {"baselines": False}
-"""A variation is compared with the other variations; baselines would be computed anew for each."""
+"""Variations are compared with each other; baselines would be recomputed for each."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One variation at one seed."""
+    """One variation with one seed."""
 
     variation: Variation
     seed: int
@@ -45,7 +45,7 @@ class PlannedRun:
         return self.variation.at(self.seed)
 
     def is_done(self) -> bool:
-        """Whether it is trained. A directory made with other settings is refused, never mixed into a table."""
+        """Whether it is trained. Raises if its directory was made with other settings."""
         if not self.run.config.exists():
             return False
         refuse_others(self.run.root, self.config)
@@ -53,7 +53,7 @@ class PlannedRun:
         return bool(records) and records[-1]["epoch"] == self.config.epochs
 
     def carry_out(self) -> None:
-        """Train what is left, and judge where that was not done."""
+        """Train and evaluate whatever is missing."""
         if not self.is_done():
             run_pretrain(self.config, continue_options(self.run))
         root = str(self.run.root)
@@ -72,13 +72,13 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class LabelsAlone:
-    """The same network with the labels alone, at one seed."""
+    """The same network trained on the labels alone, with one seed."""
 
     run: RunDirectory
     seed: int
     preset: str | None
     settings: dict[str, Any]
-    """which network and data, dotted"""
+    """settings of network and data, dotted"""
     few: FewLabels
 
     @property
@@ -98,7 +98,7 @@ class LabelsAlone:
 
 
 def planned(ablation: Ablation, data: str | None, folder: Path, shared: Path | None) -> list[PlannedRun]:
-    """Every variation at every seed, checked; in `folder` under their names, or in `shared` under their settings'."""
+    """Every variation with every seed, checked; in `folder` by name, or in `shared` by a digest of the settings."""
     _refuse_equal_folders(ablation)
     runs = []
     for seed in ablation.seeds:
@@ -106,8 +106,8 @@ def planned(ablation: Ablation, data: str | None, folder: Path, shared: Path | N
             config = run_config(variation, seed, data, folder)
             if shared is not None:
                 config = replace(config, out=str(shared / _digest(config)))
-            # What knn and linear take from a run that may not exist yet; here also images.sample, so that all rows of a
-            # table are judged on the images they learnt from.
+            # The settings that knn and linear inherit from a run that may not exist yet; here also images.sample, so
+            # that all rows of a table are evaluated on their training images.
             known = Layer(inherited(flatten(as_settings(config))), str(config.out))
             by_preset = preset_settings(variation.preset, "linear") if variation.preset else {}
             alone = Layer(_ALONE)
@@ -118,7 +118,7 @@ def planned(ablation: Ablation, data: str | None, folder: Path, shared: Path | N
 
 
 def labels_alone(runs: Sequence[PlannedRun], few: FewLabels, folder: Path, shared: Path | None) -> list[LabelsAlone]:
-    """One for each seed, with the data and the network of the first run that has it."""
+    """One run for each seed, with the data and the network of the first run with that seed."""
     same = ("data", "images.", "hardware.", "model.backbone", "model.small_images")
     found: dict[int, LabelsAlone] = {}
     for run in runs:
@@ -160,14 +160,14 @@ def run_config(variation: Variation, seed: int, data: str | None, folder: Path) 
 
 
 def _digest(config: PretrainConfig) -> str:
-    """A name that runs of equal settings have in common; settings that are added to csml later do not change it."""
+    """A name shared by runs with equal settings; settings added to csml later do not change it."""
     defaults = flatten(as_settings(PretrainConfig()))
     changed = {key: value for key, value in flatten(as_settings(config)).items() if value != defaults[key]}
     return cache_key(_learnt(changed))
 
 
 def _learnt(settings: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The settings that decide the outcome of a run, without those of the machine, in a fixed order."""
+    """The settings that determine the result of a run, without those of the machine, in a fixed order."""
     return sorted((key, value) for key, value in settings.items() if not key.startswith(OF_THE_MACHINE))
 
 

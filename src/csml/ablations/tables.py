@@ -15,7 +15,7 @@ from csml.errors import CsmlError
 from csml.files import read_object
 
 _INTRODUCTION = (
-    "Tables and plots are written by `csml tables` from what `csml ablate` has left. Mean ± sample deviation over "
+    "Tables and plots are written by `csml tables` from the results of `csml ablate`. Mean ± sample deviation over "
     "seeds, accuracies in percent; `paper`: what the paper reports of this row, on ImageNet with a ResNet-50."
 )
 
@@ -25,7 +25,7 @@ def tables(folders: PathLike | Sequence[PathLike], *, config: PathLike | None = 
     """Put the tables and plots of finished ablations on one page, each with its command, commit and minutes.
 
     Args:
-        folders: directories that `ablate` has written.
+        folders: directories written by `ablate`.
         config: a YAML file of settings.
         settings: any setting of `csml tables --help`.
 
@@ -45,12 +45,12 @@ def tables(folders: PathLike | Sequence[PathLike], *, config: PathLike | None = 
 
 
 def tables_config(folders: Any = None, *, config: PathLike | None = None, **settings: Any) -> TablesConfig:
-    """The settings that `tables` would run with, checked; folders plays no part."""
+    """The settings that `tables` would run with, checked; `folders` is ignored."""
     return plain_config(TablesConfig, settings, config)
 
 
 def write_page(folders: list[Path], output: Path, title: str, introduction: Path | None = None) -> None:
-    """The page; plots from elsewhere are copied into a folder of its name."""
+    """Write the page; plots outside its folder are copied into a folder of its name."""
     parts = [f"# {title}", _INTRODUCTION]
     if introduction is not None:
         parts.append(introduction.read_text().strip())
@@ -64,7 +64,7 @@ def write_page(folders: list[Path], output: Path, title: str, introduction: Path
             parts.append(note.read_text().strip())
         if (folder / "plot.png").exists():
             drawn = folder / "plot.png"
-            if not drawn.resolve().is_relative_to(output.resolve().parent):  # the page takes along what is elsewhere
+            if not drawn.resolve().is_relative_to(output.resolve().parent):  # copy it to the page
                 images.mkdir(parents=True, exist_ok=True)
                 drawn = Path(shutil.copyfile(drawn, images / f"{folder.name}.png"))
             parts.append(f"![{heading}]({os.path.relpath(drawn.resolve(), output.resolve().parent)})")
@@ -80,7 +80,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _facts(outcome: dict[str, Any]) -> str:
-    """Seeds, time and version; what failed."""
+    """Seeds, time and version, and failed runs."""
     minutes = sum(run.get("minutes", 0.0) for run in outcome["runs"])
     seeds = ", ".join(map(str, outcome["seeds"]))
     judged = outcome.get("commit") or "unknown"

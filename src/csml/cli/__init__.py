@@ -24,7 +24,7 @@ usage: csml COMMAND [options]
 Start with:           csml demo
 With your own images: csml pretrain --preset photos --data FOLDER
 Named settings:       csml presets
-The usual settings:   csml COMMAND --help
+Common settings:      csml COMMAND --help
 Every setting:        csml COMMAND --help all
 Something is wrong:   csml doctor
 """
@@ -33,14 +33,15 @@ Something is wrong:   csml doctor
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
     words = sys.argv[1:] if arguments is None else arguments
-    # torch reads it when it is imported. Else it prints a stack of C++ when another process of the run has died.
+    # Read by torch on import. Otherwise it prints a C++ stack trace when another process of the run has died.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     threading.excepthook = _thread_failed
     sys.exit(_dispatch(words))
 
 
 def _thread_failed(failure: threading.ExceptHookArgs) -> None:
-    """A thread of a library failed, such as TensorBoard's on a full disk; the main thread fails next, and tells why."""
+    """A thread of a library failed, such as TensorBoard's on a full disk; the main thread fails next, and reports
+    why."""
     error = failure.exc_value
     if isinstance(error, Exception) and machine_problem(error) is None and sys.stderr is not None:
         print(f"csml: {one_line(crashed(error, sys.argv[1:]))}", file=sys.stderr)
@@ -70,7 +71,7 @@ def _dispatch(words: list[str]) -> int:
         return 2
     except KeyboardInterrupt as stop:
         return _stopped(stop, words)
-    except Exception as error:  # whatever nobody foresaw: a user never sees a traceback
+    except Exception as error:  # unexpected errors: a user never sees a traceback
         return _failed(error, words)
 
 
@@ -89,8 +90,8 @@ def _run(command: Command, words: list[str]) -> int:
 
 
 def _failed(error: Exception, words: list[str]) -> int:
-    """A full disk, too little memory, or a mistake in csml."""
-    if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as `head` does
+    """Report a full disk, too little memory, or a bug in csml."""
+    if isinstance(error, BrokenPipeError):  # the reader of our output has exited, such as `head`
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
@@ -100,7 +101,7 @@ def _failed(error: Exception, words: list[str]) -> int:
 
 
 def _tell_the_others(error: Exception) -> str | None:
-    """Tell the other processes of the run, if there are any, why this one ends; or who of them has failed."""
+    """Tell the other processes of the run why this one ends; or return which of them has failed."""
     if "torch.distributed" not in sys.modules:  # importing it takes seconds
         return None
     from csml.distributed.failure import ProcessLost, note_failure, who_failed
@@ -112,7 +113,7 @@ def _tell_the_others(error: Exception) -> str | None:
 
 
 def _stopped(stop: KeyboardInterrupt, words: list[str]) -> int:
-    """Say how to continue what was saved."""
+    """Print how to continue the saved run."""
     from csml.cli.show import continue_command
     from csml.runs.directory import RunDirectory
     from csml.runs.interruption import Interrupted
@@ -122,5 +123,5 @@ def _stopped(stop: KeyboardInterrupt, words: list[str]) -> int:
         return 130
     print(f"csml: stopped in {stop.where}; continue with: {continue_command(stop, words)}", file=sys.stderr)
     if stop.command == "pretrain" and RunDirectory(stop.run).backbone.exists():
-        print("what it has learnt so far can be used as it is, as a finished run can", file=sys.stderr)
+        print("the weights saved so far can be used like those of a finished run", file=sys.stderr)
     return stop.exit_code

@@ -1,4 +1,4 @@
-"""Every command: its schema, its positional arguments, the verb it calls, and what it prints of the result."""
+"""Every command: its schema, its positional arguments, the verb it calls, and the function that prints the result."""
 
 import importlib
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from csml.console import is_rank_zero
 
 _WEIGHTS = Positional("weights", "A run directory or a weight file, of csml or another trainer; or lite0, timm:NAME.")
 _JUDGED = Positional(
-    "weights", f"{_WEIGHTS.help} To compare with: pixels (32×32), random (an untrained resnet18), random:NAME."
+    "weights", f"{_WEIGHTS.help} As a baseline: pixels (32×32), random (an untrained resnet18), random:NAME."
 )
 _START = Positional(_WEIGHTS.name, _WEIGHTS.help, required=False)
-"""Not needed to resume a run, which knows its weights."""
+"""Not needed to resume a run, which has its weights."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Command:
     """a sentence for `csml COMMAND --help`"""
     schema: type[Any]
     module: str
-    """where the verb NAME and NAME_config are"""
+    """the module of the verb NAME and of NAME_config"""
     positional: tuple[Positional, ...] = ()
     presets: tuple[str, ...] = ()
     flags: dict[str, str] = field(default_factory=dict)
     """more options without a value: name and help"""
     keywords: dict[str, Any] = field(default_factory=dict)
-    """given to the verb where the command line does not say otherwise"""
+    """default keywords for the verb; the command line takes precedence"""
 
     def options(self) -> Options:
         """The options of its command line."""
@@ -60,7 +60,7 @@ class Command:
 
     @property
     def trains(self) -> bool:
-        """Whether it makes a run, and so has --resume RUN and --overwrite."""
+        """Whether it creates a run, and so has --resume RUN and --overwrite."""
         return issubclass(self.schema, settings.RunConfig)
 
     def config(self, given: Parsed) -> Any:
@@ -95,15 +95,15 @@ class Command:
 _ALL = (
     Command(
         "demo",
-        "watch MoCo v2 and CsMl learn from the built-in pictures; minutes on a laptop",
-        "Pre-train MoCo v2 and CsMl for equal epochs and see how far each gets.",
+        "compare MoCo v2 and CsMl on the built-in pictures; minutes on a laptop",
+        "Pre-train MoCo v2 and CsMl for the same number of epochs, and compare their kNN accuracy.",
         settings.DemoConfig,
         "csml.demonstration",
     ),
     Command(
         "pretrain",
-        "learn a backbone from a folder of images, labels or not",
-        "Learn a backbone from images without labels; where labels exist they only measure.",
+        "learn a backbone from a folder of images, without labels",
+        "Learn a backbone from images without labels; labels, if there are any, only serve for evaluation.",
         settings.PretrainConfig,
         "csml.api.pretraining",
         presets=PRESETS,
@@ -111,7 +111,7 @@ _ALL = (
     Command(
         "finetune",
         "turn a backbone and a few labels into a classifier",
-        "Learn from a few labels in the way that does best in cross-validation (--how), calibrate, and test.",
+        "Learn from a few labels with the method that is best in cross-validation (--how), calibrate, and test.",
         settings.FinetuneConfig,
         "csml.api.classifiers",
         positional=(_START,),
@@ -119,7 +119,7 @@ _ALL = (
     ),
     Command(
         "mine",
-        "let the classifier label what it is certain of, and train on that too",
+        "let the classifier label images it is certain of, and train on these too",
         "Predict the unlabelled images with a fine-tuned model, keep certain predictions, and train on both.",
         settings.MineConfig,
         "csml.api.mining",
@@ -128,8 +128,8 @@ _ALL = (
     ),
     Command(
         "predict",
-        "label images, or find the objects on them",
-        "Say what is on each image: label, probability, entropy in nats (0 is certain); of a detector, each object.",
+        "label images, or detect the objects on them",
+        "Predict each image: label, probability, entropy in nats (0 is certain); with a detector, each object.",
         settings.PredictConfig,
         "csml.api.predicting",
         positional=(_WEIGHTS, Positional("sources", "Image files and folders.", many=True)),
@@ -137,8 +137,8 @@ _ALL = (
     ),
     Command(
         "scenes",
-        "show how the annotations of a folder are understood; convert them to COCO",
-        "Show what csml detect would learn from: images, boxes per class, sizes, repairs, and a sheet of twenty.",
+        "show how the annotations of a folder are read; convert them to COCO",
+        "Show what csml detect would train on: images, boxes per class, sizes, repairs, and a sheet of twenty.",
         settings.ScenesOfConfig,
         "csml.api.scenes",
         positional=(Positional("data", "A folder with annotated images: VOC, COCO, YOLO, masks or FiftyOne."),),
@@ -147,7 +147,7 @@ _ALL = (
     Command(
         "detect",
         "train a detector from a backbone on annotated images, and score it",
-        "Train a detector around a backbone on annotated images, score it, and draw what it finds.",
+        "Train a detector around a backbone on annotated images, score it, and draw its detections.",
         settings.DetectConfig,
         "csml.api.detecting",
         positional=(Positional("weights", f"{_WEIGHTS.help[:-1]}, or random.", required=False),),
@@ -156,7 +156,7 @@ _ALL = (
     Command(
         "score",
         "score a detector on other annotated images",
-        "Score a detector of csml detect on other annotated images, and draw what it finds.",
+        "Score a detector of csml detect on other annotated images, and draw its detections.",
         settings.ScoreConfig,
         "csml.api.scoring",
         positional=(Positional("weights", "A run of csml detect, or its detector.safetensors."),),
@@ -164,7 +164,7 @@ _ALL = (
     Command(
         "supervised",
         "train the same network with labels, for comparison",
-        "Train the same network on the same images with their labels: what pre-training is compared with.",
+        "Train the same network on the same images with their labels, as a baseline for pre-training.",
         settings.SupervisedConfig,
         "csml.api.classifiers",
         presets=PRESETS,
@@ -180,8 +180,8 @@ _ALL = (
     ),
     Command(
         "neighbors",
-        "find the images of a folder that are most like a given one",
-        "Find the images of a folder that are most similar to given ones. The index is made once and kept.",
+        "find the images of a folder that are most similar to a given one",
+        "Find the images of a folder that are most similar to given ones. The index is built once and kept.",
         settings.NeighborsOfConfig,
         "csml.api.neighbors",
         positional=(_JUDGED, Positional("queries", "Image files.", many=True)),
@@ -197,16 +197,16 @@ _ALL = (
     ),
     Command(
         "select",
-        "say which images to label next",
-        "Choose the images whose labels would teach most: a file to fill in. It needs no label to begin with.",
+        "choose which images to label next",
+        "Choose the images whose labels would help most, as a file to fill in. No labels are needed to start.",
         settings.SelectConfig,
         "csml.api.selecting",
-        positional=(_JUDGED, Positional("n", "How many images.")),
+        positional=(_JUDGED, Positional("n", "Number of images.")),
         keywords={"output": "to-label.csv"},
     ),
     Command(
         "pack",
-        "a folder of images as a few large files, for network disks and object stores",
+        "pack a folder of images into a few large files, for network disks and object stores",
         "Pack a folder of images into shards with random access. Give the pack, or its address, as --data.",
         settings.PackConfig,
         "csml.api.exporting",
@@ -214,7 +214,7 @@ _ALL = (
     ),
     Command(
         "export",
-        "write a backbone for torchvision, timm, detectron2, onnx, …",
+        "export a backbone for torchvision, timm, detectron2, onnx, …",
         "Write a backbone, without the heads of pre-training, as another library reads it.",
         settings.ExportConfig,
         "csml.api.exporting",
@@ -222,7 +222,7 @@ _ALL = (
     ),
     Command(
         "knn",
-        "judge a backbone by its nearest neighbours",
+        "evaluate a backbone by its kNN accuracy",
         "Classify test images by the weighted vote of their nearest training images.",
         settings.KnnConfig,
         "csml.api.evaluating",
@@ -230,7 +230,7 @@ _ALL = (
     ),
     Command(
         "linear",
-        "judge a backbone by a linear classifier on its frozen features",
+        "evaluate a backbone by a linear classifier on its frozen features",
         "Train a linear classifier on frozen features and test it.",
         settings.LinearConfig,
         "csml.api.evaluating",
@@ -240,7 +240,7 @@ _ALL = (
     ),
     Command(
         "report",
-        "one page to look at: results, map, neighbours, classes, training",
+        "write a report page: results, map, neighbours, classes, training",
         "Write one self-contained page: results, training, a map of the images, neighbours, classes, views.",
         settings.ReportConfig,
         "csml.reporting.report",
@@ -248,7 +248,7 @@ _ALL = (
     ),
     Command(
         "explore",
-        "a local page over all images: map, search, what to label next, fine-tuning",
+        "open a local page over all images: map, search, labelling, fine-tuning",
         "Open a local page over all images of a run: map, search, labels, fine-tuning, cleaning. Stop it with Ctrl-C.",
         settings.ExploreConfig,
         "csml.explorer.explore",
@@ -256,15 +256,15 @@ _ALL = (
     ),
     Command(
         "ablate",
-        "train and judge variations at several seeds; one table",
-        "Train and judge every variation in FILE at every seed; one table. Commands that share a disk share the runs.",
+        "train and evaluate variations with several seeds; one table",
+        "Train and evaluate every variation in FILE with every seed; one table. Commands on one disk share the runs.",
         settings.AblateConfig,
         "csml.ablations.ablate",
         positional=(Positional("file", "A YAML file, or one that comes with csml, such as modules."),),
     ),
     Command(
         "tables",
-        "the tables of several ablations as one page",
+        "put the tables of several ablations on one page",
         "Put the tables and plots of finished ablations on one page, each with its command, commit and minutes.",
         settings.TablesConfig,
         "csml.ablations.tables",
@@ -272,26 +272,26 @@ _ALL = (
     ),
     Command(
         "presets",
-        "the named settings, one line each",
-        "List the named settings that --preset takes.",
+        "list the named settings (presets)",
+        "List the named settings for --preset.",
         settings.NoSettings,
         "csml.api.presets",
     ),
     Command(
         "doctor",
-        "what a bug report needs: versions, machine, extras, speed",
-        "Describe the installation and the machine, to be pasted into a bug report; your home folder is ~ in it.",
+        "show what a bug report needs: versions, machine, extras, speed",
+        "Describe the installation and the machine for a bug report; your home folder is written as ~.",
         settings.DoctorConfig,
         "csml.api.doctor",
     ),
     Command(
         "completion",
-        "commands and settings at the press of Tab, in bash, zsh or fish",
+        "complete commands and settings with Tab, in bash, zsh or fish",
         "Print a script that completes commands, settings and their values; with --install, install it.",
         settings.NoSettings,
         "csml.cli.completion",
         positional=(Positional("shell", "bash, zsh or fish."),),
-        flags={"install": "Put the script where the shell looks for it, instead of printing it."},
+        flags={"install": "Install the script for the shell instead of printing it."},
     ),
 )
 COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}

@@ -1,6 +1,6 @@
 """`csml completion`: a script for bash, zsh or fish that completes commands, settings and their values.
 
-The script is made from the commands and their schemas and stands alone: pressing Tab does not start Python.
+The script is generated from the commands and their schemas and is self-contained: pressing Tab does not start Python.
 """
 
 import os
@@ -29,7 +29,7 @@ class _Option:
     name: str
     """with its dashes"""
     values: tuple[str, ...]
-    """what may follow; nothing: any text, or a file"""
+    """possible values; empty: any text, or a file"""
     takes_value: bool
     help: str
 
@@ -39,7 +39,7 @@ def completion(shell: str, install: bool = False) -> Completion:
 
     Args:
         shell: bash, zsh or fish.
-        install: put the script where the shell looks for it.
+        install: install the script for the shell.
     """
     if shell not in _SHELLS:
         raise CsmlError(f"shell: one of {', '.join(_SHELLS)}, not {shell!r}")
@@ -49,11 +49,11 @@ def completion(shell: str, install: bool = False) -> Completion:
 
 
 _Commands = dict[str, tuple[str, list[_Option]]]
-"""By name: a line about it, and its options."""
+"""Name → one-line description and options."""
 
 
 def _commands() -> _Commands:
-    from csml.cli.commands import COMMANDS  # which has this module's command
+    from csml.cli.commands import COMMANDS  # it imports this module's command
 
     found: _Commands = {}
     for name, command in COMMANDS.items():
@@ -183,7 +183,7 @@ def _install_fish(script: str) -> Path:
 
 
 def _install_zsh(script: str) -> Path:
-    """zsh has no folder for this: the start file is told to read the script."""
+    """zsh has no folder for completions, so the startup file reads the script."""
     path = _written(_folder("XDG_DATA_HOME", ".local/share") / "csml" / "completion.zsh", script)
     start = _folder("ZDOTDIR", "") / ".zshrc"
     line = f"autoload -Uz compinit && compinit && source '{path}'  # csml completion"

@@ -1,4 +1,4 @@
-"""The help of a command: the settings that people change, or all of them by section."""
+"""The help of a command: the common settings, or all settings by section."""
 
 import argparse
 import inspect
@@ -11,11 +11,11 @@ from csml.config.documentation import described
 
 ALL = "all"
 _FEW = 12
-"""A command with no more settings than this shows them all."""
+"""A command with at most this many settings shows them all."""
 
 
 class Entry(NamedTuple):
-    """A line of the help beside the settings: a positional argument, or an option such as --preset."""
+    """A line of the help other than a setting: a positional argument, or an option such as --preset."""
 
     name: str
     metavar: str
@@ -23,13 +23,13 @@ class Entry(NamedTuple):
 
 
 def common_settings(schema: type[Any]) -> list[Leaf]:
-    """The settings that people change, those of no section first; all settings where there are few."""
+    """The common settings, those without a section first; all settings if there are few."""
     known = sorted(leaves(schema).values(), key=lambda leaf: "." in leaf.key)
     return known if len(known) <= _FEW else [leaf for leaf in known if leaf.common]
 
 
 def topics(schema: type[Any]) -> tuple[str, ...]:
-    """The words that `--help` takes: all, and the sections."""
+    """The values of `--help`: all, and the sections."""
     return (ALL, *sections(schema))
 
 
@@ -42,7 +42,7 @@ def help_text(
     schema: type[Any],
     topic: str | None,
 ) -> str:
-    """What `--help` prints.
+    """The output of `--help`.
 
     Args:
         command: its name.
@@ -51,7 +51,7 @@ def help_text(
         arguments: positional arguments.
         options: options that are not settings.
         schema: the settings.
-        topic: `all` settings, those of one section, or None: those that people change.
+        topic: `all` settings, those of one section, or None for the common ones.
     """
     parser = argparse.ArgumentParser(
         usage=_plain(usage), description=_plain(summary), add_help=False, formatter_class=_Formatter
@@ -90,7 +90,7 @@ def _add(group: "argparse._ArgumentGroup", leaf: Leaf) -> None:
 
 
 def _more(command: str, schema: type[Any], topic: str | None) -> str:
-    """Where the rest is."""
+    """A line about the settings that are not shown."""
     left = len(leaves(schema)) - len(common_settings(schema))
     if topic is not None or not left:
         return ""
@@ -116,5 +116,5 @@ def _metavar(kind: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text for argparse, which would fill in what follows a %."""
+    """Text for argparse, with % escaped."""
     return text.replace("%", "%%")

@@ -24,7 +24,7 @@ class Positional:
     name: str
     help: str
     many: bool = False
-    """takes all words that are left; only the last positional can"""
+    """takes all remaining words; only for the last positional"""
     required: bool = True
 
 
@@ -84,7 +84,7 @@ class Options:
         )
 
     def _asked(self, words: list[str]) -> str | None:
-        """What --help is asked about: "" for the settings that people change, a topic; None: it is not there."""
+        """The topic of --help: "" for the common settings; None: --help is not there."""
         for place, word in enumerate(words):
             name, equals, topic = word.partition("=")
             if name in ("-h", "--help"):
@@ -96,7 +96,7 @@ class Options:
         return None
 
     def help(self, topic: str | None = None) -> str:
-        """The options and the settings that people change; `topic`: all settings, or those of one section."""
+        """The options and the common settings; `topic`: all settings, or those of one section."""
         metavars = {"config": "FILE", "resume": "RUN"}
         own = [
             Entry(name, "" if kind is bool else metavars.get(name, "NAME"), text)
@@ -111,7 +111,7 @@ class Options:
         """Type and help of the options that are not settings."""
         own: dict[str, tuple[Any, str]] = {}
         if has_settings := bool(leaves(self.schema)):
-            own["config"] = (str, "A YAML file of settings" + (", laid over the preset." if self.presets else "."))
+            own["config"] = (str, "A YAML file of settings" + (", which override the preset." if self.presets else "."))
         if self.presets:
             own["preset"] = (str, f"Named settings: {', '.join(self.presets)}.")
         if self.resume:
@@ -145,7 +145,7 @@ class Options:
             if not equals:
                 value = _following(kinds[key], left, key)
             read = _read(kinds[key], value)
-            if kinds[key] is Sources and key in named:  # given several times: several sources
+            if kinds[key] is Sources and key in named:  # given repeatedly: several sources
                 read = [*_as_list(named[key]), *_as_list(read)]
             named[key] = read
         return named, loose
@@ -184,7 +184,7 @@ def _following(kind: Any, left: list[str], key: str) -> str:
 
 
 def _read(kind: Any, word: str) -> Any:
-    """The value that a word means for a type; a word that means nothing remains a string, which the type refuses."""
+    """The value of a word for a type; an invalid word remains a string, which the type refuses."""
     if is_optional(kind) and word == "null":
         return None
     kind = kind_of(kind)

@@ -1,4 +1,4 @@
-"""What the commands print of the results of their verbs: the function named like the command."""
+"""Prints the results of the commands: each function has the name of its command."""
 
 import contextlib
 import logging
@@ -36,7 +36,7 @@ log = logging.getLogger("csml")
 
 
 def nothing(result: Any) -> None:
-    """Of a verb whose log says all."""
+    """Print nothing, for a verb whose log is sufficient."""
 
 
 def pretrain(run: "Run") -> None:
@@ -47,8 +47,11 @@ def pretrain(run: "Run") -> None:
         f"    backbone = csml.Run({str(run.path)!r}).backbone()",
         "    features = backbone(images)  # (B, 3, H, W), normalised → (B, C)",
     ]
-    if run.verb != "pretrain" or "knn20" in run.metrics.columns:  # there are labels to judge by
-        lines += ["judge it:", *(f"    {program()} {verb} {shlex.quote(str(run.path))}" for verb in ("knn", "linear"))]
+    if run.verb != "pretrain" or "knn20" in run.metrics.columns:  # there are labels for evaluation
+        lines += [
+            "evaluate it:",
+            *(f"    {program()} {verb} {shlex.quote(str(run.path))}" for verb in ("knn", "linear")),
+        ]
     log.info("\n".join(lines))
 
 
@@ -115,22 +118,22 @@ def scenes(result: "ScenesResult") -> None:
 def knn(result: "KnnResult") -> None:
     for k, accuracy in result.accuracy.items():
         print(f"{k}-NN  {accuracy:.1%}")
-    _to_beat(result.baselines, {k: f"{k}-NN" for k in result.accuracy})
+    _print_baselines(result.baselines, {k: f"{k}-NN" for k in result.accuracy})
 
 
 def linear(result: "LinearResult") -> None:
     for stage, top1 in result.top1.items():
         print(f"stage {stage}  top-1 {top1:.1%}  top-5 {result.top5[stage]:.1%}")
-    _to_beat(result.baselines, {stage: f"stage {stage}" for stage in result.top1})
+    _print_baselines(result.baselines, {stage: f"stage {stage}" for stage in result.top1})
 
 
-def _to_beat(baselines: dict[str, dict[int, float]], columns: dict[int, str]) -> None:
-    """A table of what the weights have to beat."""
+def _print_baselines(baselines: dict[str, dict[int, float]], columns: dict[int, str]) -> None:
+    """A table of the baselines of the weights."""
     if not baselines:
         return
     from csml.evaluation.baselines import TITLES
 
-    table = Table("to beat")
+    table = Table("baseline")
     for heading in columns.values():
         table.add_column(heading, justify="right")
     for name, shares in baselines.items():
@@ -206,7 +209,7 @@ def select(result: "ToLabel") -> None:
 
 
 def predict(found: "Predictions") -> None:
-    """What was found is written already. A pipeline should not go on with nothing."""
+    """The rows are already written. Fail if there is nothing, so that a pipeline stops."""
     if not found.images:
         raise CsmlError("sources: there is no image; give image files or folders with images")
     if found.unreadable == found.images:
@@ -259,8 +262,8 @@ def completion(result: "Completion") -> None:
 
 
 def continue_command(stop: "Interrupted", words: list[str]) -> str:
-    """What to type to go on with an interrupted run."""
-    if stop.command == "ablate":  # it finds what is done by itself
+    """The command that continues an interrupted run."""
+    if stop.command == "ablate":  # it finds finished runs by itself
         return shlex.join([program(), *words])
     if stop.command == "linear":
         return shlex.join([program(), *(word for word in words if word != "--resume"), "--resume"])

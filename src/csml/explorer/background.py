@@ -1,4 +1,4 @@
-"""Work that takes seconds or minutes, done in a thread while the page stays usable: once, or after many requests."""
+"""Background work in threads, so that the page stays usable: a value computed once, or work shared by many requests."""
 
 import logging
 import threading
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class BackgroundValue(Generic[T]):
-    """A value that is computed when it is first asked for.
+    """A value that is computed in the background on first use.
 
     Args:
-        compute: given a function to call with the share that is done, 0 to 1.
+        compute: gets a function to call with the completed share, 0 to 1.
     """
 
     def __init__(self, compute: Callable[[Callable[[float], None]], T]) -> None:
@@ -24,10 +24,10 @@ class BackgroundValue(Generic[T]):
         self._value: T | None = None
         self.done = 0.0
         self.problem: str | None = None
-        """why it failed, for people"""
+        """why it failed, for display"""
 
     def get(self) -> T | None:
-        """The value, or None as long as it is not ready; the first call starts the work."""
+        """The value, or None while it is not ready; the first call starts the work."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True)
@@ -44,7 +44,7 @@ class BackgroundValue(Generic[T]):
     def _work(self) -> None:
         try:
             self._value = self._compute(self._note)
-        except Exception as error:  # whatever it is, the page has to hear of it
+        except Exception as error:  # the page must report any failure
             log.debug("work for the page failed", exc_info=True)
             self.problem = f"{type(error).__name__}: {error}"
 
@@ -53,11 +53,11 @@ class BackgroundValue(Generic[T]):
 
 
 class DelayedWork:
-    """Work that many requests share: it is done in a thread, some seconds after the first of them.
+    """Work shared by many requests: it is done once in a thread, some seconds after the first request.
 
     Args:
-        work: what to do; it must not raise.
-        seconds: how long it waits for more requests.
+        work: the work; it must not raise.
+        seconds: delay in which further requests are merged.
     """
 
     def __init__(self, work: Callable[[], None], seconds: float) -> None:
@@ -66,7 +66,7 @@ class DelayedWork:
         self._timer: threading.Timer | None = None
 
     def ask(self) -> None:
-        """Have the work done soon."""
+        """Request the work."""
         with self._lock:
             if self._timer is None:
                 self._timer = threading.Timer(self._seconds, self.now)

@@ -1,4 +1,4 @@
-"""Columns of the page: a number or a name for each image, by which the map is coloured and filtered."""
+"""Columns of the page: a number or a name for each image, to colour and filter the map by."""
 
 import csv
 import io
@@ -24,13 +24,13 @@ class Column:
 
     title: str
     values: np.ndarray
-    """`(N,)`: float32 numbers, NaN where there is none; or int32 places in `names`, −1 where there is none"""
+    """`(N,)`: float32 numbers, NaN if missing; or int32 indices into `names`, −1 if missing"""
     names: tuple[str, ...] | None
-    """of a column of names"""
+    """distinct names of a column of names; None for numbers"""
 
 
 def own_columns(data: DataSplits, images: Images) -> list[Column]:
-    """What the data itself knows: class folders, and which images are held out for tests."""
+    """Columns from the data itself: class folders, and which images are held out for testing."""
     found = []
     if (images.labels != UNLABELED).any():
         found.append(Column("class", images.labels.astype(np.int32), images.classes))
@@ -43,7 +43,7 @@ def own_columns(data: DataSplits, images: Images) -> list[Column]:
 
 
 def read_columns(path: Path, images: Images) -> list[Column]:
-    """The columns of a CSV file with a header, one of which holds paths; rows of other images are left out."""
+    """The columns of a CSV file with a header, one of which holds paths; rows for other images are ignored."""
     rows = [row for row in _table(path) if any(cell.strip() for cell in row)]
     header = [cell.strip() for cell in rows[0]] if rows else []
     place = next((place for place, title in enumerate(header) if title.lower() in _PATHS), None)

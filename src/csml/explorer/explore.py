@@ -28,7 +28,7 @@ log = logging.getLogger("csml")
 
 _HOST = "127.0.0.1"
 _GRACE_SECONDS = 1
-"""For answers that are under way when the page is stopped."""
+"""Time for pending responses when the page is stopped."""
 
 
 class Explorer:
@@ -37,10 +37,10 @@ class Explorer:
     Args:
         server: a uvicorn server.
         listener: the socket it listens on.
-        workbench: what the page shows.
-        training: what it may have under way.
+        workbench: the state that the page shows.
+        training: fine-tuning, which may be in progress.
         token: the secret in the address.
-        used: closed when the page stops; it keeps the run from being overwritten.
+        used: closed when the page stops; it prevents the run from being overwritten.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Explorer:
     ) -> None:
         self._server, self._workbench, self._training, self._used = server, workbench, training, used
         self.address = f"http://{_HOST}:{listener.getsockname()[1]}/?token={token}"
-        """whoever knows it can use the page"""
+        """address with the token, which is all that is needed to use the page"""
         self._thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
 
@@ -78,11 +78,11 @@ class Explorer:
 
     @property
     def labels_file(self) -> Path:
-        """The same labels as a CSV, which `csml.finetune(run, labels=…)` reads; there from the first label on."""
+        """The same labels as a CSV file for `csml.finetune(run, labels=…)`; it exists after the first label."""
         return self._workbench.store.write_labels()
 
     def wait(self) -> None:
-        """Serve until `stop`, Ctrl-C, or a polite kill."""
+        """Serve until `stop`, Ctrl-C, or SIGTERM."""
         with StopSignals() as signals:
             try:
                 while self._thread.is_alive() and signals.caught is None:
@@ -91,7 +91,7 @@ class Explorer:
                 self.stop()
 
     def stop(self) -> None:
-        """Stop serving, and whatever the page has under way."""
+        """Stop serving, and all work of the page."""
         self._server.should_exit = True
         self._training.cancel()
         self._workbench.view.layout.stop()
@@ -102,7 +102,7 @@ class Explorer:
 
 @show_log()
 def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings: Any) -> Explorer:
-    """Serve a page over all images of a run: map, search, labels, fine-tuning, lists of what does not belong.
+    """Serve a page over all images of a run: map, search, labels, fine-tuning, lists of suspicious images.
 
     Only this machine can open it, and only with the token in its address.
 
@@ -130,7 +130,7 @@ def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings
         kept = used.pop_all()
     token = secrets.token_urlsafe(24)
     app = build_app(workbench, training, token)
-    # Without a limit an upload that never ends would keep the server from stopping.
+    # Without a limit, an endless upload would prevent the server from stopping.
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=_GRACE_SECONDS)
     )
@@ -142,7 +142,7 @@ def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings
 
 
 def explore_config(run: Any = None, *, config: PathLike | None = None, **settings: Any) -> ExploreConfig:
-    """The settings that `explore` would run with, checked; run plays no part."""
+    """The settings that `explore` would run with, checked; `run` is ignored."""
     return plain_config(ExploreConfig, settings, config)
 
 
@@ -152,7 +152,7 @@ def _listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_HOST, port))
-        listener.listen()  # so that the port is ours, and early visitors wait
+        listener.listen()  # so that the port is taken, and early requests wait
     except (OSError, OverflowError) as error:
         raise CsmlError(f"port: {port} cannot be used ({error}); try --port 0") from error
     return listener

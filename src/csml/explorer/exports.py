@@ -1,4 +1,4 @@
-"""What the page knows of images, written for other programs."""
+"""Exports labels, tags and suggestions to formats of other programs."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from csml.explorer.workbench import Workbench
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of one image."""
+    """All data of one image."""
 
     path: str
     """from the current folder"""
@@ -30,7 +30,7 @@ class Row:
 
 
 def rows_of(workbench: Workbench, ids: Sequence[int]) -> Iterator[Row]:
-    """All that is known of some images."""
+    """All data of the given images."""
     said, suggested, tags = workbench.said(), workbench.suggestions(), workbench.store.tags()
     for id in ids:
         name, code = workbench.names[id], int(said.codes[id])
@@ -71,7 +71,7 @@ def as_list(rows: list[Row]) -> str:
 
 
 def as_json_lines(rows: list[Row]) -> str:
-    """An object per image; what is unknown is left out."""
+    """One object per image; unknown values are left out."""
     lines = []
     for row in rows:
         known: dict[str, Any] = {"path": row.path, "label": row.label, "suggested": row.suggested}
@@ -81,7 +81,7 @@ def as_json_lines(rows: list[Row]) -> str:
 
 
 def as_coco(rows: list[Row]) -> str:
-    """COCO's layout with one annotation of the whole image for each label; tags are a field of the image."""
+    """COCO's layout with one whole-image annotation per label; tags are a field of the image."""
     classes = _classes(rows)
     images = [{"id": id, "file_name": row.name, "tags": list(row.tags)} for id, row in enumerate(rows, 1)]
     labelled = [(id, row.label) for id, row in enumerate(rows, 1) if row.label is not None]

@@ -1,4 +1,4 @@
-"""Who may use the page: a browser that knows the token, for requests that its own page makes."""
+"""Access control: only browsers with the token, and only requests of the page itself."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -26,12 +26,12 @@ _HEADERS = {
 
 
 class Guard:
-    """Refuses whoever lacks the token, and requests that pages of other sites make a browser send.
+    """Refuses requests without the token, and cross-site requests.
 
-    The address with ?token=… opens the page and leaves a cookie, which all other requests need.
+    The address with ?token=… opens the page and sets a cookie, which all other requests need.
 
     Args:
-        app: what it guards.
+        app: the guarded application.
         token: the secret.
     """
 
@@ -61,7 +61,7 @@ class Guard:
         await self.app(scope, receive, with_headers)
 
     def _refused(self, request: Request) -> str | None:
-        """Why a request is refused; None if it is not."""
+        """Why a request is refused; None if it is allowed."""
         headers, path = request.headers, request.url.path
         if len(path) > _LONGEST_PATH:  # a number of thousands of digits cannot be converted
             return "There is no such page."
@@ -82,5 +82,5 @@ class Guard:
 
 
 def _cookie_name(port: int) -> str:
-    """Cookies know no ports, and two pages of csml may be open at once."""
+    """With the port, because cookies are shared between ports, and two pages of csml may be open at once."""
     return f"csml-{port}"

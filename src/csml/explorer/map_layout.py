@@ -1,4 +1,4 @@
-"""The map of all images: coarse at once, better while the page is open, and saved when it is done."""
+"""The map of all images: coarse at first, refined while the page is open, and saved when finished."""
 
 import logging
 import threading
@@ -16,13 +16,13 @@ from csml.search.nearest_neighbors import nearest
 log = logging.getLogger("csml")
 
 _STEP = 50
-"""Iterations between two maps that the page shows."""
+"""Iterations between two updates of the map."""
 _MOST = 30_000
-"""Images that t-SNE lays out; more are placed among them, or it would take hours."""
+"""Largest number of images for t-SNE, which would otherwise take hours; the rest are placed among them."""
 _BETWEEN = 4
-"""Images of the layout among which one outside of it is placed."""
+"""Number of laid-out images between which another image is placed."""
 _SCATTER = 0.002
-"""Standard deviation of such a place, so that equal neighbours do not give equal points."""
+"""Standard deviation of that position, so that equal neighbours do not give equal points."""
 
 
 class MapLayout:
@@ -30,14 +30,14 @@ class MapLayout:
 
     Args:
         features: `(N, C)`, L2-normalised, of any precision.
-        file: where the finished map is kept.
+        file: file of the finished map.
         seed: of the layout.
     """
 
     def __init__(self, features: torch.Tensor, file: Path, seed: int) -> None:
         self._features, self._file, self._seed = features, file, seed
         self.version = 0
-        """grows when the points move"""
+        """increases when the points move"""
         self.finished = False
         self.points: np.ndarray
         """float32 `(N, 2)`, within [0, 1]"""
@@ -56,14 +56,14 @@ class MapLayout:
             self._thread.join()
 
     def stop(self) -> None:
-        """Leave the map as it is; a layout that is under way is not saved."""
+        """Stop the layout; an unfinished map is not saved."""
         self._stopped.set()
 
     def _read(self) -> bool:
         try:
             with np.load(self._file) as stored:
                 points, clusters, settings = stored["points"], stored["clusters"], str(stored["settings"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # missing, damaged or of an older version
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # missing, damaged or outdated
             return False
         if len(points) != len(self._features):
             return False
@@ -92,11 +92,11 @@ class MapLayout:
 
 
 class _Placing:
-    """Gives every image a place, from the places of those that were laid out.
+    """Places every image by the positions of the images that were laid out.
 
     Args:
-        reduced: coordinates `(N, D)` in which images are near each other.
-        shown: sorted ids of the images with a place.
+        reduced: coordinates `(N, D)` that define which images are near each other.
+        shown: sorted ids of the images that were laid out.
         seed: of the scatter.
     """
 
@@ -106,7 +106,7 @@ class _Placing:
         self.words = ""
         if not len(self.rest):
             return
-        self.words = f"; {len(shown):,} images were laid out, the others stand between those most like them"
+        self.words = f"; {len(shown):,} images were laid out, the others are placed between the most similar ones"
         queries, bank = (torch.from_numpy(reduced[ids]) for ids in (self.rest, shown))
         rows, similarities = nearest(queries, bank, min(_BETWEEN, len(shown)))  # (R, 4)
         self.rows = rows.numpy()
@@ -115,7 +115,7 @@ class _Placing:
         self.scatter = np.random.default_rng(seed).normal(0, _SCATTER, (len(self.rest), 2))
 
     def all(self, points: np.ndarray) -> np.ndarray:
-        """Points `(M, 2)` of the images with a place → points `(N, 2)` of all."""
+        """Points `(M, 2)` of the laid-out images → points `(N, 2)` of all."""
         if not len(self.rest):
             return points
         every = np.empty((self.count, 2), np.float32)

@@ -1,4 +1,4 @@
-"""What one network makes of all images: their features, their map and, if it is a classifier, what they show."""
+"""One network applied to all images: their features, their map and, for a classifier, class probabilities."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from csml.runs.directory import RunDirectory
 from csml.weights import load_backbone, load_classifier
 
 _BLOCK = 8192
-"""Rows that are converted to float32 at a time."""
+"""Number of rows converted to float32 at a time."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class ClassProbabilities:
 
     classes: tuple[str, ...]
     probabilities: Tensor
-    """float32 `(N, classes)`; a row of zeros where an image cannot be read"""
+    """float32 `(N, classes)`; a row of zeros if an image cannot be read"""
 
 
 @dataclass
 class NetworkView:
-    """A network, and what it makes of N images."""
+    """A network, and its outputs for N images."""
 
     opened: OpenedRun
     index: SearchIndex
@@ -56,12 +56,12 @@ class NetworkView:
 
     @cached_property
     def readable(self) -> np.ndarray:
-        """bool `(N,)`: the network could see the image."""
+        """bool `(N,)`: the image could be read."""
         return readable_rows(self.index.features).numpy()
 
     @torch.no_grad()
     def feature(self, picture: Decodable) -> Tensor:
-        """The feature `(1, C)` of a picture from anywhere."""
+        """The feature `(1, C)` of any picture."""
         config, device = self.opened.config, self.opened.fabric.device
         with self.opened.fabric.autocast():
             image = prepare(_crop(picture, self.images, config), device, normalization(self.opened.net))
@@ -69,12 +69,12 @@ class NetworkView:
 
 
 def open_view(run: RunDirectory, opened: OpenedRun, home: RunDirectory, seed: int) -> NetworkView:
-    """Make or reuse features, map and probabilities.
+    """Compute or reuse features, map and probabilities.
 
     Args:
         run: the run of the network, which may be a classifier.
         opened: its network, and the images.
-        home: the run that is explored; what a fine-tuned network shares with it is not made twice.
+        home: the explored run; anything that a fine-tuned network shares with it is reused.
         seed: of the map.
     """
     opened.net.eval()
@@ -86,7 +86,7 @@ def open_view(run: RunDirectory, opened: OpenedRun, home: RunDirectory, seed: in
 
 
 def index_folder(run: RunDirectory, home: RunDirectory, opened: OpenedRun) -> Path:
-    """Where the features are: at home if the network is the one that was fine-tuned, unchanged; else in its own run."""
+    """The folder of the features: that of `home` if the backbone is unchanged, else that of its own run."""
     shared = index_file(home.explore_index, opened.net, opened.data.train, opened.config)
     return shared.parent if shared.exists() else run.explore_index
 
@@ -100,7 +100,7 @@ def _class_probabilities(run: RunDirectory, opened: OpenedRun, index: SearchInde
     classifier, facts = load_classifier(run.root)
     if classifier.unit:
         probabilities = _from_features(classifier, index.features)
-    else:  # it needs the length of the features, which the index has not kept
+    else:  # needs the norm of the features, which the index does not have
         file = run.explore_cache("probabilities", key)
         if not file.exists():
             save_array(file, _from_images(classifier, opened).numpy())

@@ -1,4 +1,4 @@
-"""Opens a run for the page: its images, the network to look at them with, labels, and further columns."""
+"""Opens a run for the page: its images, a network, labels, and further columns."""
 
 import logging
 from pathlib import Path
@@ -16,10 +16,10 @@ log = logging.getLogger("csml")
 
 
 def open_workbench(run: FinishedRun, columns: str | None = None, seed: int = 0) -> tuple[Workbench, Training]:
-    """Make or reuse everything that the page shows of a run.
+    """Compute or reuse everything that the page shows of a run.
 
     Args:
-        run: with a backbone.
+        run: a run with a backbone.
         columns: a CSV file of further columns.
         seed: of the map.
     """

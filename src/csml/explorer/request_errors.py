@@ -1,4 +1,4 @@
-"""What goes wrong while the page is served: one line for whoever looks at it, and no traceback in the terminal."""
+"""Errors while serving the page: one line for the browser and the log, and no traceback in the terminal."""
 
 import logging
 import sys
@@ -16,10 +16,10 @@ log = logging.getLogger("csml")
 
 
 class RequestErrors:
-    """Answers a request that failed with a line that says why, and logs it.
+    """Answers a failed request with a one-line reason, and logs it.
 
     Args:
-        app: what may fail.
+        app: the application.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""What a request may contain: limits on sizes, and types of every field."""
+"""Validation of requests: size limits, and the type of every field."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MOST_RESULTS = 2000
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """The whole body of a request, unless it is too large."""
+    """The body of a request; raises if it is too large."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -29,11 +29,11 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 class Fields:
-    """The fields of a JSON body, each asked for by name and type; what is not as it should be is refused.
+    """The fields of a JSON body, read by name and type; invalid fields are refused.
 
     Args:
         values: the body.
-        images: number of images, which bounds ids.
+        images: number of images, the limit of ids.
     """
 
     def __init__(self, values: Any, images: int) -> None:
@@ -43,7 +43,7 @@ class Fields:
 
     @classmethod
     async def of(cls, request: Request, images: int) -> "Fields":
-        """Read them from a request, which must say that it is JSON: a form of another site cannot."""
+        """Read the fields from a request, which must declare JSON: a form on another site cannot."""
         if request.headers.get("content-type", "").split(";")[0] != "application/json":
             raise HTTPException(415, "Send JSON.")
         try:
@@ -55,7 +55,7 @@ class Fields:
         return name in self._values
 
     def ids(self, name: str = "ids", least: int = 0) -> list[int]:
-        """Ids of images, each once."""
+        """Ids of images, without duplicates."""
         values = self._values.get(name, [])
         if (
             not isinstance(values, list)
@@ -69,7 +69,7 @@ class Fields:
         return found
 
     def labels(self) -> dict[int, str | None]:
-        """Either `labels`, a label for each id, or `ids` and one `label`; null takes a label away."""
+        """Either `labels`, a label for each id, or `ids` and one `label`; null removes a label."""
         if "labels" not in self._values:
             return dict.fromkeys(self.ids(least=1), self._word("label", self._values.get("label", "")))
         pairs = self._values["labels"]
@@ -83,7 +83,7 @@ class Fields:
         return found
 
     def word(self, name: str) -> str:
-        """A short text that can be read."""
+        """A short, printable text."""
         found = self._word(name, self._values.get(name, ""))
         if found is None:
             raise HTTPException(400, f"{name}: send a text.")

@@ -17,24 +17,24 @@ from csml.progress import reported_to
 
 _NEAREST = 5
 _MOST = 20_000
-"""Images in one list."""
+"""Largest number of images in a list."""
 
 
 @dataclass(frozen=True)
 class ReviewList:
-    """A list of images, and why each is in it."""
+    """A list of images, with the reason for each."""
 
     ids: list[int]
     notes: list[str]
     suggested: dict[int, str] = field(default_factory=dict)
-    """the label that would be right, where that is the question"""
+    """the suggested label by id, in the list of wrong labels"""
     extra: list[int] = field(default_factory=list)
-    """of near-duplicates: all but the first of each group"""
+    """for near-duplicates: all but the first of each group"""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A list, or how far the work on it is."""
+    """A list, or the progress of computing it."""
 
     found: ReviewList | None
     done: float
@@ -42,7 +42,7 @@ class Answer:
 
 
 class ReviewLists:
-    """Makes each list when it is first asked for, and again when what it depends on has changed."""
+    """Computes each list on first use, and again when its inputs change."""
 
     def __init__(self, workbench: Workbench) -> None:
         self._workbench = workbench
@@ -50,7 +50,7 @@ class ReviewLists:
         self._made: dict[str, tuple[object, BackgroundValue[ReviewList]]] = {}
 
     def list(self, kind: str, similarity: float) -> Answer:
-        """One of KINDS; `similarity` is the least cosine of near-duplicates. None as long as the list is not ready."""
+        """One of KINDS; `similarity` is the least cosine of near-duplicates. None while the list is not ready."""
         bench = self._workbench
         view = bench.view
         if kind in _POOR:
@@ -93,7 +93,7 @@ KINDS = ("duplicates", "outliers", "wrong", *_POOR)
 
 
 def density_of(view: NetworkView) -> np.ndarray:
-    """How near the nearest images are: their mean cosine, float32 `(N,)`; −1 where the image cannot be read."""
+    """Mean cosine similarity of each image to its nearest neighbours, float32 `(N,)`; −1 if it cannot be read."""
     return (1 - outliers(view.index.features, _NEAREST)).nan_to_num(-1.0).numpy().astype(np.float32)
 
 
@@ -117,7 +117,7 @@ def _outliers(view: NetworkView) -> ReviewList:
 
 
 def _wrong(bench: Workbench, view: NetworkView) -> ReviewList:
-    """Labels given on the page; without any, the classes of the data."""
+    """Labels given on the page that look wrong; if there are none, classes of the data."""
     said = bench.said()
     labels, words = said.codes.astype(np.int64), said.words
     if not (labels >= 0).any() and (view.images.labels != UNLABELED).any():

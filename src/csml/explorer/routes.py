@@ -1,4 +1,4 @@
-"""What the page asks of the server: state and columns, labels and tags, search, lists, fine-tuning, exports."""
+"""The HTTP API of the page: state and columns, labels and tags, search, lists, fine-tuning, exports."""
 
 import asyncio
 import io
@@ -34,21 +34,21 @@ with extra("explore", "csml explore"):
     from starlette.routing import Route
 
 _THIN = 5
-"""A class with fewer labels is thin."""
+"""A class with fewer labels has too few."""
 
 
 class Api:
-    """The answers, as methods that starlette calls; those that take long do so in threads."""
+    """The request handlers, as methods that starlette calls; slow ones run in threads."""
 
     def __init__(self, workbench: Workbench, training: Training) -> None:
         self.bench, self.training = workbench, training
         self.cleaning = ReviewLists(workbench)
         self._density: tuple[str, BackgroundValue[np.ndarray]] | None = None
         self.count = len(workbench.names)
-        self._start = secrets.token_hex(4)  # no secret, only different at every start
+        self._start = secrets.token_hex(4)  # not a secret, only different at every start
 
     def routes(self) -> list[Route]:
-        """All of them, under /api."""
+        """All routes, under /api."""
         get = {
             "summary": self.summary, "state": self.state, "points": self.points, "column/{name}": self.column,
             "queue": self.queue, "find": self.find, "history": self.history, "clean/{kind}": self.clean,
@@ -62,7 +62,7 @@ class Api:
         return routes + [Route(f"/api/{path}", answer, methods=["POST"]) for path, answer in post.items()]
 
     def summary(self, request: Request) -> Response:
-        """What never changes while the page is open."""
+        """Data that never changes while the page is open."""
         columns = [
             {"title": printable(one.title), "names": None if one.names is None else [printable(n) for n in one.names]}
             for one in self.bench.columns
@@ -80,7 +80,7 @@ class Api:
         )
 
     def state(self, request: Request) -> Response:
-        """What may change at any moment; the page asks every second or so."""
+        """Data that may change at any time; the page polls it about every second."""
         bench = self.bench
         said, suggested, estimate = bench.said(), bench.suggestions(), bench.estimate()
         tags: dict[str, int] = {}
@@ -123,7 +123,7 @@ class Api:
         return _binary(np.ascontiguousarray(self.bench.view.layout.points.T, np.float32))
 
     def column(self, request: Request) -> Response:
-        """int32 or float32 for each image; 204 as long as it is not ready."""
+        """int32 or float32 for each image; 204 while it is not ready."""
         values = self._column(request.path_params["name"])
         return Response(status_code=204) if values is None else _binary(values)
 
@@ -150,7 +150,7 @@ class Api:
         raise HTTPException(404)
 
     def _tags(self) -> np.ndarray:
-        """The first tag of each image, as its place among the tags in alphabetical order; −1 without one."""
+        """The first tag of each image, as an index into the sorted tags; −1 without one."""
         tagged = self.bench.store.tags()
         place = {tag: code for code, tag in enumerate(sorted({tag for tags in tagged.values() for tag in tags}))}
         codes = np.full(self.count, -1, np.int32)
@@ -169,7 +169,7 @@ class Api:
         return JSONResponse([{"name": printable(n), "tags": [printable(t) for t in tags.get(n, ())]} for n in names])
 
     def queue(self, request: Request) -> Response:
-        """What to label next, and why."""
+        """Images to label next, and why."""
         by = request.query_params.get("by", "both")
         if by not in get_args(By):
             raise HTTPException(400, f"by: one of {', '.join(get_args(By))}.")
@@ -177,21 +177,21 @@ class Api:
         return JSONResponse({"ids": ids, "notes": reasons})
 
     def find(self, request: Request) -> Response:
-        """By file name."""
+        """Search by file name."""
         text = request.query_params.get("text", "")
         if not text or len(text) > LONGEST_SEARCH:
             raise HTTPException(400, f"text: 1 to {LONGEST_SEARCH} characters.")
         return JSONResponse({"ids": self.bench.find(text, MOST_RESULTS)})
 
     async def similar(self, request: Request) -> Response:
-        """Images like some and unlike others."""
+        """Images similar to some and dissimilar to others."""
         fields = await Fields.of(request, self.count)
         positive, negative, uploads = fields.ids("positive"), fields.ids("negative"), fields.numbers("uploads")
         pairs = await asyncio.to_thread(self.bench.similar, positive, negative, uploads, 200)
         return JSONResponse({"ids": [id for id, _ in pairs], "similarities": [value for _, value in pairs]})
 
     async def search(self, request: Request) -> Response:
-        """Images like a picture that is sent; `upload` stands for the picture in `similar`."""
+        """Images similar to an uploaded picture; `upload` identifies the picture in `similar`."""
         content = await read_body(request, LARGEST_PICTURE)
         reading = reading_of(self.bench.view.opened.config)
         try:
@@ -204,7 +204,7 @@ class Api:
         )
 
     async def label(self, request: Request) -> Response:
-        """Label images; 409 if some have another label and the request says to ask."""
+        """Label images; 409 if some have another label and the request is to ask."""
         fields = await Fields.of(request, self.count)
         labels, existing = fields.labels(), fields.choice("existing", ("ask", "replace", "keep"))
         changed, others = await asyncio.to_thread(self.bench.label, labels, existing)
@@ -225,14 +225,14 @@ class Api:
         return JSONResponse({"about": None if action is None else printable(action.about)})
 
     def history(self, request: Request) -> Response:
-        """Who did what, and when; the latest first."""
+        """The history of actions with user and time, the latest first."""
         actions = self.bench.store.history(200)
         return JSONResponse(
             [{**asdict(one), "about": printable(one.about), "who": printable(one.who)} for one in actions]
         )
 
     async def select(self, request: Request) -> Response:
-        """Remember what is selected, for `csml.explore(run).selection`."""
+        """Store the selection, for `csml.explore(run).selection`."""
         self.bench.selection = (await Fields.of(request, self.count)).ids()
         return JSONResponse({})
 
@@ -248,7 +248,7 @@ class Api:
         return JSONResponse({})
 
     async def suggest(self, request: Request) -> Response:
-        """Choose who suggests labels: the classifier, or votes of the labels."""
+        """Choose the source of label suggestions: the classifier, or kNN votes of the labels."""
         self.bench.prefers_votes = (await Fields.of(request, self.count)).flag("votes", False)
         return JSONResponse({})
 
@@ -269,7 +269,7 @@ class Api:
         return JSONResponse({"found": found, "done": answer.done, "problem": answer.problem})
 
     async def export(self, request: Request) -> Response:
-        """A file: `ids`, or by default all images that have a label or a tag; labels.csv is up to date then."""
+        """A file of `ids`, or by default of all images with a label or a tag; also updates labels.csv."""
         fields = await Fields.of(request, self.count)
         await asyncio.to_thread(self.bench.store.save)
         name, write = FORMATS[fields.choice("format", tuple(FORMATS))]
@@ -285,7 +285,7 @@ class Api:
 
 
 def printable(name: str) -> str:
-    """A file name as valid text, which JSON needs."""
+    """A file name as valid Unicode, for JSON."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The web server of the workbench: the page, its scripts, and the images by number; only for this machine."""
+"""The web server of the workbench: the page, its scripts, and the images by number; for this machine only."""
 
 import io
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def build_app(workbench: Workbench, training: Training, token: str) -> Starlette
 
 
 class _Pictures:
-    """Images by number, small and large."""
+    """Serves images by number, small and large."""
 
     def __init__(self, workbench: Workbench) -> None:
         self._bench = workbench

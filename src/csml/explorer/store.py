@@ -20,11 +20,11 @@ log = logging.getLogger("csml")
 Kind = Literal["label", "tag"]
 
 _PATIENCE_SECONDS = 10.0
-"""How long a writer waits for another one."""
+"""How long a writer waits for another."""
 _CSV_SECONDS = 3.0
-"""From a change to the CSV: with 100 000 labels it is too large to be written for each of them."""
+"""Delay from a change to the CSV file, which with 100 000 labels is too large to write for every change."""
 _MANY = 1000
-"""Labels from which on all are read rather than one after the other."""
+"""From this many labels on, all are read at once instead of one after the other."""
 _ABOUT_LIMIT = 500
 _UNDONE, _FOR_GOOD = 1, 2
 _TABLES = """
@@ -42,16 +42,16 @@ CREATE TABLE IF NOT EXISTS unwritten (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO facts VALUES ('version', '0');
 """
-# entries: what holds now. An image has at most one label and any number of tags; the name is its path in the data.
-# changes: `before` and `after` are labels, or the tag that was taken away or given; NULL stands for none.
+# entries: the current state. An image has at most one label and any number of tags; the name is its path in the data.
+# changes: `before` and `after` are labels, or the tag that was removed or added; NULL stands for none.
 # unwritten: names whose label has changed since the CSV was written.
-# actions: `undone` is 0, _UNDONE, or _FOR_GOOD if something else was done since.
-# words: every label and tag ever used, in the order of first use, which gives each its key and its colour.
+# actions: `undone` is 0, _UNDONE, or _FOR_GOOD if another action followed.
+# words: every label and tag ever used, in the order of first use, which determines its key and its colour.
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that somebody did."""
+    """One action of a user."""
 
     id: int
     at: str
@@ -60,19 +60,19 @@ class Action:
     about: str
     undone: bool
     for_good: bool = False
-    """undone, and something else was done since: it cannot be done again"""
+    """undone and followed by another action, so that it cannot be redone"""
 
 
 class Store:
-    """The file, and the CSV of its labels, which follows every change within seconds.
+    """The SQLite file, and a CSV file of its labels, which follows every change within seconds.
 
-    Every call opens the file anew, so threads, tabs and processes may use it at once. Names with bytes that are not
-    UTF-8 are kept (surrogateescape).
+    Every call opens the file anew, so threads, tabs and processes may use it concurrently. Names with bytes that are
+    not UTF-8 are preserved (surrogateescape).
 
     Args:
-        file: the SQLite file; made if it is missing.
-        csv_file: path and label of each labelled image, as `csml finetune --labels` reads it. Rows that somebody
-            changed by hand are taken over when the store is opened.
+        file: the SQLite file; created if it is missing.
+        csv_file: path and label of each labelled image, as `csml finetune --labels` reads it. Rows edited by hand are
+            imported when the store is opened.
         csv_seconds: how long the CSV may lag behind.
     """
 
@@ -87,7 +87,7 @@ class Store:
 
     @property
     def version(self) -> int:
-        """A number that grows with every change, whoever makes it."""
+        """A number that increases with every change by any process."""
         with self._connected() as connection:
             return _version(connection)
 
@@ -103,13 +103,13 @@ class Store:
         return {name: sorted(values) for name, values in found.items()}
 
     def words(self, kind: Kind) -> list[str]:
-        """Every label, or tag, that was ever used, the first one first."""
+        """Every label, or tag, ever used, in order of first use."""
         with self._connected() as connection:
             rows = connection.execute("SELECT value FROM words WHERE kind = ? ORDER BY id", (kind,))
             return [_text(value) for (value,) in rows]
 
     def history(self, most: int = 50) -> list[Action]:
-        """What was done, the latest first."""
+        """The actions, the latest first."""
         with self._connected() as connection:
             rows = connection.execute(
                 "SELECT id, at, who, about, undone FROM actions ORDER BY id DESC LIMIT ?", (most,)
@@ -120,14 +120,14 @@ class Store:
         ]
 
     def set_labels(self, labels: dict[str, str | None], about: str) -> int | None:
-        """Give each image its label, or take it away (None); the action's id, or None if nothing changes."""
+        """Set or remove (None) the label of each image; returns the action's id, or None if nothing changes."""
         with self._changing() as connection:
             before = _current(connection, "label") if len(labels) > _MANY else _labels_of(connection, labels)
             changes = [(name, before.get(name), label) for name, label in labels.items() if before.get(name) != label]
             return self._act(connection, "label", changes, about)
 
     def set_tag(self, names: Iterable[str], tag: str, on: bool, about: str) -> int | None:
-        """Tag images, or take the tag away; the action's id, or None if nothing changes."""
+        """Add or remove a tag; returns the action's id, or None if nothing changes."""
         with self._changing() as connection:
             rows = connection.execute("SELECT name FROM entries WHERE kind = 'tag' AND value = ?", (_bytes(tag),))
             tagged = {_text(name) for (name,) in rows}
@@ -136,11 +136,11 @@ class Store:
             return self._act(connection, "tag", changes, about)
 
     def undo(self) -> Action | None:
-        """Take back the latest action that holds; None if there is none."""
+        """Undo the latest action that is not undone; None if there is none."""
         return self._turn("SELECT max(id) FROM actions WHERE NOT undone", undone=True)
 
     def redo(self) -> Action | None:
-        """Do again what was undone last, unless something else was done since."""
+        """Redo the action that was undone last, unless another action followed."""
         latest = "SELECT coalesce(max(id), 0) FROM actions WHERE NOT undone"
         return self._turn(f"SELECT min(id) FROM actions WHERE undone = {_UNDONE} AND id > ({latest})", undone=False)
 
@@ -163,7 +163,7 @@ class Store:
     ) -> int | None:
         if not changes:
             return None
-        connection.execute("UPDATE actions SET undone = ? WHERE undone", (_FOR_GOOD,))  # another way was taken
+        connection.execute("UPDATE actions SET undone = ? WHERE undone", (_FOR_GOOD,))  # they cannot be redone any more
         now, who = datetime.now(UTC).isoformat(timespec="seconds"), _user()
         cursor = connection.execute(
             "INSERT INTO actions (at, who, about) VALUES (?, ?, ?)", (now, _bytes(who), _bytes(about[:_ABOUT_LIMIT]))
@@ -180,9 +180,9 @@ class Store:
         return cursor.lastrowid
 
     def write_labels(self) -> Path:
-        """Make the CSV equal to the labels, now; returns it."""
+        """Write the CSV file now; returns its path."""
         try:
-            # No other writer comes between the labels that are read and the file that has them.
+            # No other writer may come between reading the labels and writing the file.
             with self._transaction() as connection:
                 if not connection.execute("SELECT EXISTS (SELECT 1 FROM unwritten)").fetchone()[0]:
                     return self.csv_file
@@ -198,7 +198,7 @@ class Store:
         return self.csv_file
 
     def save(self) -> None:
-        """As `write_labels`, for whoever can do without; a failure is logged."""
+        """Like `write_labels`, but only logs a failure."""
         self._soon.now()
 
     def _try_to_write(self) -> None:
@@ -208,9 +208,9 @@ class Store:
             log.warning("%s", error)
 
     def _take_over_csv(self) -> None:
-        """Labels of an earlier version of csml, or edited by hand.
+        """Import labels from the CSV file, which an earlier version of csml wrote or a user edited.
 
-        Labels that a crash kept from the CSV stay: nobody has seen them there.
+        Labels that were not yet written to the CSV because of a crash are kept.
         """
         with self._connected() as connection:
             known = connection.execute("SELECT value FROM facts WHERE key = 'csv'").fetchone()
@@ -233,7 +233,7 @@ class Store:
         try:
             with closing(sqlite3.connect(self.file, timeout=_PATIENCE_SECONDS, isolation_level=None)) as connection:
                 yield connection
-        except sqlite3.OperationalError as error:  # on a full disk not even reading works: it needs a file beside it
+        except sqlite3.OperationalError as error:  # on a full disk even reading fails: it creates another file
             why = f"{reason(error)}; is the disk full or read-only, or the file locked?"
             raise CsmlError(f"{self.file} cannot be read or written ({why})") from error
         except sqlite3.Error as error:
@@ -243,20 +243,20 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """What no other writer comes between."""
+        """A transaction, with no other writer in between."""
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
             except BaseException:
-                with suppress(sqlite3.Error):  # it may be undone already; the first cause is the one to tell
+                with suppress(sqlite3.Error):  # it may already be rolled back; the first error is the one to report
                     connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that the CSV will follow."""
+        """A transaction after which the CSV file is updated."""
         with self._transaction() as connection:
             yield connection
         self._soon.ask()
@@ -267,7 +267,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _grow(connection: sqlite3.Connection) -> None:
-    """The end of every change: a new version."""
+    """Increase the version, at the end of every change."""
     connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'version'")
 
 
@@ -295,7 +295,7 @@ def _put(connection: sqlite3.Connection, kind: str, name: bytes, old: bytes | No
 
 
 def _bytes(text: str) -> bytes:
-    """SQLite's text is strict UTF-8, file names are not; so names and values are stored as bytes."""
+    """Names and values are stored as bytes, because SQLite's text is strict UTF-8 and file names are not."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -310,5 +310,5 @@ def _digest(file: Path) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container without a name for its user
+    except (OSError, KeyError):  # a container without a user name
         return "unknown"

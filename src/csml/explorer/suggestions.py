@@ -1,4 +1,4 @@
-"""Which label each image probably has: by a classifier, or by votes of the labels there are; and how good that is."""
+"""Suggested labels: by a classifier, or by kNN votes of the existing labels; with an estimate of their accuracy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from csml.search.nearest_neighbors import nearest, top_k
 _BLOCK = 8192
 _VOTERS = 20
 _JUDGES = 5
-"""Neighbours that vote on a labelled image whose label is hidden: few, because thin classes have few."""
+"""Number of neighbours that vote in the leave-one-out estimate: few, because small classes have few labels."""
 _MOST_JUDGED = 5000
 _ENOUGH = 0.98
-"""Share of the true neighbours that a search among many images has to find."""
+"""Recall of the search among many images."""
 NOTHING = -1
 """Stands for a missing label or suggestion."""
 
@@ -29,18 +29,18 @@ class Suggestions:
 
     classes: tuple[str, ...]
     labels: np.ndarray
-    """int32 `(N,)`, places in `classes`, −1 without a suggestion"""
+    """int32 `(N,)`, indices into `classes`, −1 without a suggestion"""
     probabilities: np.ndarray
     """float32 `(N,)`, of the suggested label; 0 without one"""
     entropies: np.ndarray
     """float32 `(N,)`, in nats; −1 without a suggestion"""
     source: str
-    """who says so, for people"""
+    """source of the suggestions, for display"""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many images would be labelled rightly by their neighbours, judged by the labels there are."""
+    """Leave-one-out estimate of the accuracy of kNN votes, from the existing labels."""
 
     accuracy: float
     error: float
@@ -63,19 +63,19 @@ def from_probabilities(classes: tuple[str, ...], blocks: Iterable[Tensor], sourc
 
 
 def by_classifier(named: ClassProbabilities, source: str) -> Suggestions:
-    """What a classifier says."""
+    """Suggestions of a classifier."""
     return from_probabilities(named.classes, named.probabilities.split(_BLOCK), source)
 
 
 def by_votes(features: Tensor, codes: Tensor, classes: tuple[str, ...], readable: Tensor, source: str) -> Suggestions:
-    """Votes of the most similar labelled images.
+    """Suggestions by kNN votes of the most similar labelled images.
 
     Args:
         features: `(N, C)`, of any precision.
-        codes: `(N,)` int64, places in `classes`, −1 without a label.
+        codes: `(N,)` int64, indices into `classes`, −1 without a label.
         classes: names.
-        readable: bool `(N,)`; others have no suggestion.
-        source: who says so.
+        readable: bool `(N,)`; others get no suggestion.
+        source: description of the source.
     """
     known = (codes >= 0).nonzero()[:, 0]
     bank, labels = features[known], codes[known]
@@ -89,7 +89,7 @@ def by_votes(features: Tensor, codes: Tensor, classes: tuple[str, ...], readable
 
 
 def by_neighbors_classes(features: Tensor, codes: Tensor, classes: tuple[str, ...], readable: Tensor) -> Suggestions:
-    """What the 20 most similar other images are called, where the data has classes of its own."""
+    """Suggestions by kNN votes of the 20 most similar images, if the data has classes."""
     indices, similarities = top_k(features, min(_VOTERS, len(features) - 1), recall=_ENOUGH)
     matrix = tally(indices, similarities, codes, len(classes), TEMPERATURE)
     total = matrix.sum(1, keepdim=True)
@@ -100,7 +100,7 @@ def by_neighbors_classes(features: Tensor, codes: Tensor, classes: tuple[str, ..
 def estimate(features: Tensor, codes: Tensor) -> Estimate | None:
     """Hide each label in turn and let the others vote; None without two classes that have two labels each.
 
-    A label that is the only one of its class votes but is not judged: nobody could guess it.
+    The only label of a class votes but is not tested, because it could never be predicted.
 
     Args:
         features: `(L, C)` of the labelled images.
@@ -116,5 +116,5 @@ def estimate(features: Tensor, codes: Tensor) -> Estimate | None:
     k = min(_JUDGES, len(codes) - 1)
     found = nearest(features[judged], features, k, exclude=judged)
     right = tally(*found, codes, int(codes.max()) + 1, TEMPERATURE).argmax(1) == codes[judged]
-    share = (float(right.sum()) + 1) / (len(judged) + 2)  # one more right and one more wrong: never an error of 0
+    share = (float(right.sum()) + 1) / (len(judged) + 2)  # one correct and one wrong label added: error is never 0
     return Estimate(float(right.float().mean()), (share * (1 - share) / len(judged)) ** 0.5, len(judged))

@@ -1,4 +1,4 @@
-"""Fine-tuning from the page: one worker process at a time, its progress, and what becomes of its result."""
+"""Fine-tuning from the page: one worker process at a time, its progress, and its result."""
 
 import itertools
 import json
@@ -25,39 +25,39 @@ from csml.runs.locks import only_writer
 log = logging.getLogger("csml")
 
 HOLDOUT = 0.0
-"""Every label is learnt from; cross-validation says how good the classifier is."""
+"""No label is held out; cross-validation estimates the accuracy of the classifier."""
 _KEPT = 3
-"""Fine-tuned classifiers that are kept."""
+"""Number of fine-tuned classifiers to keep."""
 _LINES = 8
 _GRACE_SECONDS = 5.0
 _ABANDONED_SECONDS = 600.0
-"""A worker that has just been started has not locked its directory yet."""
+"""Age from which an unlocked directory counts as abandoned; a new worker has not locked its directory yet."""
 
 State = Literal["none", "running", "opening", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """How far the last fine-tuning is."""
+    """State of the latest fine-tuning."""
 
     number: int = 0
     state: State = "none"
     what: str = ""
-    """what is under way"""
+    """the current step"""
     done: int = 0
     total: int = 0
     lines: tuple[str, ...] = ()
     """the last lines of the log"""
     result: str = ""
-    """when it is done: which way to learn was chosen, and how good it is; when it failed: why"""
+    """if done: the chosen method and its expected accuracy; if failed: why"""
 
 
 class Training:
     """Fine-tunes on request and puts the new network on the workbench.
 
     Args:
-        workbench: the labels to learn from, and where the result is shown.
-        opened: the images and the network of the run that is explored.
+        workbench: has the labels, and shows the result.
+        opened: the images and the network of the explored run.
         seed: of the map.
     """
 
@@ -71,12 +71,12 @@ class Training:
         self._thread: threading.Thread | None = None
 
     def command(self) -> str:
-        """The command that does the same."""
+        """The equivalent command."""
         words = [str(self.home.root), "--data", self.data, "--labels", str(self.home.explore_labels)]
         return f"{program()} finetune {shlex.join(words)} --holdout {HOLDOUT:g}"
 
     def start(self) -> None:
-        """Start a worker; raises CsmlError if one is at work or the labels do not suffice."""
+        """Start a worker; raises CsmlError if one is running or there are too few labels."""
         with self._lock:
             if self.job.state in ("running", "opening"):
                 raise CsmlError("fine-tuning is under way")
@@ -93,22 +93,22 @@ class Training:
             self._thread.start()
 
     def _next_tuned(self) -> RunDirectory:
-        """A new directory, which no other page of the same run has. Those of workers that were cut off are deleted."""
+        """A new directory, unique among all pages of the run. Directories of killed workers are deleted."""
         numbers = self.home.explore_tuned_numbers()
         for left in map(self.home.explore_tuned, numbers):
-            with suppress(CsmlError, OSError):  # it is held by a worker that lives, or another page has deleted it
+            with suppress(CsmlError, OSError):  # held by a running worker, or deleted by another page
                 if not left.result("finetune").exists() and _age(left) > _ABANDONED_SECONDS:
                     with only_writer(left.root):
                         shutil.rmtree(left.root)
         for number in itertools.count(max(numbers, default=0) + 1):
             tuned = self.home.explore_tuned(number)
-            with suppress(FileExistsError):  # another page has taken it this moment
+            with suppress(FileExistsError):  # another page has just taken it
                 tuned.root.mkdir(parents=True)
                 return tuned
         raise AssertionError
 
     def cancel(self) -> None:
-        """End the worker; what it has made is deleted."""
+        """Stop the worker and delete its files."""
         with self._lock:
             if self._process is None or self.job.state != "running":
                 return
@@ -149,7 +149,7 @@ class Training:
         self._change(state="opening", what="opening the new classifier")
         try:
             result = show_tuned(self._workbench, tuned, self._opened, self._seed)
-        except Exception as error:  # in a thread: the page has to hear of it
+        except Exception as error:  # in a thread, so the page must report it
             log.debug("the new classifier cannot be shown", exc_info=True)
             self._change(state="failed", what="", result=str(error))
             return
@@ -162,12 +162,12 @@ class Training:
 
 
 def _age(run: RunDirectory) -> float:
-    """Seconds since a file was made in it."""
+    """Seconds since a file was created in it."""
     return time.time() - run.root.stat().st_mtime
 
 
 def show_tuned(workbench: Workbench, tuned: RunDirectory, opened: OpenedRun, seed: int) -> str:
-    """Put a fine-tuned network on the workbench; returns how good it is, for people."""
+    """Put a fine-tuned network on the workbench; returns a description of its accuracy."""
     view = open_view(tuned, with_network_of(tuned, opened), workbench.run.files, seed)
     result = read_json(tuned.result("finetune"))
     labels = f"{result['labels']:,} labels"

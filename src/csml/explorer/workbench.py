@@ -1,4 +1,4 @@
-"""The workbench: all images of a run as a network sees them, what people say of them, and what follows from both."""
+"""The workbench: all images of a run with the outputs of a network, the labels of users, and suggestions from both."""
 
 import threading
 from collections import OrderedDict
@@ -28,21 +28,21 @@ from csml.explorer.suggestions import (
 from csml.reporting.runs import FinishedRun
 
 _UPLOADS = 32
-"""Pictures from outside that are remembered."""
+"""Number of uploaded pictures to keep."""
 _LESS = 0.5
-"""Weight of what an image shall not be like, against what it shall be like."""
+"""Weight of the negative examples of a search relative to the positive ones."""
 
 Pairs = list[tuple[int, float]]
 
 
 @dataclass(frozen=True)
 class LabelSnapshot:
-    """What people said of N images, at one version of the store."""
+    """The labels of N images at one version of the store."""
 
     version: int
     words: tuple[str, ...]
     codes: np.ndarray
-    """int32 `(N,)`, places in `words`, −1 without a label"""
+    """int32 `(N,)`, indices into `words`, −1 without a label"""
 
     def counts(self) -> dict[str, int]:
         """Labels in use, in the order of their first use, and how many images have each."""
@@ -51,11 +51,11 @@ class LabelSnapshot:
 
 
 class Workbench:
-    """The state that the page shows, for any number of threads.
+    """The state that the page shows; thread-safe.
 
     Args:
-        run: the run that is explored.
-        view: its network, or the one that was fine-tuned from it last.
+        run: the explored run.
+        view: its network, or the latest one fine-tuned from it.
         store: labels and tags.
         columns: further columns of the data.
     """
@@ -65,7 +65,7 @@ class Workbench:
         self.names = [view.images.name(id) for id in range(len(view.images))]
         self.ids = {name: id for id, name in enumerate(self.names)}
         self.selection: list[int] = []
-        """ids selected in the page, by the tab that did so last"""
+        """ids selected in the page, by the last tab that did so"""
         self._lock = threading.RLock()
         self._uploads: OrderedDict[int, torch.Tensor] = OrderedDict()
         self._uploaded = 0
@@ -73,7 +73,7 @@ class Workbench:
         self._suggested: tuple[object, Suggestions | None] = (None, None)
         self._estimated: tuple[object, Estimate | None] = (None, None)
         self.prefers_votes = False
-        """suggest by votes of the labels even where there is a classifier"""
+        """suggest by kNN votes even if there is a classifier"""
         self.view = view
         self.show(view, "the classifier of this run")
 
@@ -82,17 +82,17 @@ class Workbench:
         return self.view.images
 
     def show(self, view: NetworkView, source: str) -> None:
-        """Look at the images through another network; `source` says who suggests labels if it is a classifier."""
+        """Switch to another network; `source` describes the source of suggestions if it is a classifier."""
         with self._lock:
             if self.view.layout is not view.layout:
                 self.view.layout.stop()
             self.view, self._source = view, source
             self._suggested = self._estimated = (None, None)
-            self._uploads.clear()  # features of the network before
+            self._uploads.clear()  # features of the previous network
         self._by_classes = BackgroundValue(lambda note: self._vote_by_classes(view))
 
     def said(self) -> LabelSnapshot:
-        """The labels as they are now."""
+        """The current labels."""
         with self._lock:
             version = self.store.version
             if self._said is None or self._said.version != version:
@@ -106,15 +106,15 @@ class Workbench:
             return self._said
 
     def label(self, labels: Mapping[int, str | None], existing: str) -> tuple[int, dict[str, int]]:
-        """Label images, or take labels away (None).
+        """Label images, or remove labels (None).
 
         Args:
             labels: by id.
-            existing: what becomes of an image that has another label: "replace" it, "keep" it, or "ask", which changes
-                nothing at all if there is one.
+            existing: for an image with another label: "replace" it, "keep" it, or "ask", which changes nothing if there
+                is any such image.
 
         Returns:
-            How many images changed, and how many have which other label.
+            The number of changed images, and the number of images with each other label.
         """
         with self._lock:
             said = self.said()
@@ -131,12 +131,12 @@ class Workbench:
             return len(wanted), counts
 
     def tag(self, ids: Sequence[int], tag: str, on: bool) -> None:
-        """Tag images, or take the tag away."""
+        """Add or remove a tag."""
         about = f"{_images(len(ids))} tagged {tag}" if on else f"tag {tag} taken from {_images(len(ids))}"
         self.store.set_tag([self.names[id] for id in ids], tag, on, about)
 
     def suggestions(self) -> Suggestions | None:
-        """The suggested labels; None if there is nothing yet that could suggest."""
+        """The suggested labels; None if there is no source of suggestions yet."""
         with self._lock:
             said, view = self.said(), self.view
             classifier = view.class_probabilities is not None and not self.prefers_votes
@@ -167,11 +167,11 @@ class Workbench:
         return by_neighbors_classes(view.index.features, labels, tuple(view.images.classes), readable)
 
     def wait_for_suggestions(self) -> Suggestions | None:
-        """As `suggestions`, once they are there."""
+        """Like `suggestions`, but waits until they are ready."""
         return self.suggestions() or (self._by_classes.wait() and self.suggestions())
 
     def estimate(self) -> Estimate | None:
-        """How right votes of the labels would be."""
+        """Estimated accuracy of kNN votes of the labels."""
         with self._lock:
             said, view = self.said(), self.view
             key = (view.key, said.version)
@@ -182,7 +182,7 @@ class Workbench:
             return self._estimated[1]
 
     def next_to_label(self, n: int, by: By) -> tuple[list[int], list[str]]:
-        """Ids of images to label next, and why each."""
+        """Ids of images to label next, with reasons."""
         view, codes = self.view, torch.from_numpy(self.said().codes.astype(np.int64))
         matrix = (
             None if view.class_probabilities is None or self.prefers_votes else view.class_probabilities.probabilities
@@ -191,11 +191,11 @@ class Workbench:
         return chosen.ids.tolist(), list(chosen.reasons)
 
     def similar(self, positive: Sequence[int], negative: Sequence[int], uploads: Sequence[int], k: int) -> Pairs:
-        """Images like all of `positive` and of the pictures that were uploaded, and unlike `negative`."""
+        """Images similar to `positive` and to the uploaded pictures, and dissimilar to `negative`."""
         features = self.view.index.features
         with self._lock:
             outside = [self._uploads[number] for number in uploads if number in self._uploads]
-        seen = [id for id in positive if self.view.readable[id]]  # nothing is like an image that cannot be read
+        seen = [id for id in positive if self.view.readable[id]]  # an unreadable image has no feature
         wanted = [F.normalize(features[id : id + 1].float(), dim=1) for id in seen] + outside
         if not wanted:
             return []
@@ -208,7 +208,7 @@ class Workbench:
         return [(id, similarity) for id, similarity in pairs if id not in known][:k]
 
     def upload(self, picture: Decodable) -> int:
-        """Remember a picture from outside; its number for `similar`."""
+        """Store an uploaded picture; returns its number for `similar`."""
         with self._lock:
             feature = F.normalize(self.view.feature(picture), dim=1)
             self._uploaded += 1
@@ -218,7 +218,7 @@ class Workbench:
             return self._uploaded
 
     def find(self, text: str, most: int) -> list[int]:
-        """Images whose name contains the text, whatever the case."""
+        """Images whose name contains the text, ignoring case."""
         wanted, found = text.casefold(), []
         for id, name in enumerate(self.names):
             if wanted in name.casefold():

@@ -1,7 +1,7 @@
-"""`python -m csml.explorer.worker`: fine-tune in a process of its own, and say on standard output how far it is.
+"""`python -m csml.explorer.worker`: fine-tune in a separate process, and report progress on standard output.
 
-The order is one line of JSON on standard input; when standard input ends, the page's server is gone, and so the worker
-ends. Every line of output is a JSON object: progress, log, error or done.
+The request is one line of JSON on standard input. When standard input ends, the server of the page is gone, and the
+worker exits. Every line of output is a JSON object: progress, log, error or done.
 """
 
 import json
@@ -52,7 +52,7 @@ def main() -> int:
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     speaker, log = _Speaker(), logging.getLogger("csml")
-    os.dup2(2, sys.stdout.fileno())  # whatever else prints shall not be taken for an answer
+    os.dup2(2, sys.stdout.fileno())  # other output must not be mistaken for an answer
     log.setLevel(logging.INFO)
     log.addHandler(speaker)
     try:
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _work(order: dict[str, Any]) -> None:
-    """Fine-tune, and look at all images through the new network if it is another one."""
+    """Fine-tune, and compute the features of all images if the network has changed."""
     finetune(order["run"], data=order["data"], labels=order["labels"], out=order["out"], holdout=order["holdout"])
     home, tuned = RunDirectory(read_runs([order["run"]])[0].root), RunDirectory(read_runs([order["out"]])[0].root)
     opened = with_network_of(tuned, open_network_and_data(read_runs([order["run"]])[0].moved_to(order["data"])))

@@ -1,4 +1,4 @@
-"""What the runs of a report have to beat, as their result files say it."""
+"""Baselines of the runs in a report, from their result files."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from csml.reporting.scores import scores_of
 
 
 def baseline_rows(runs: list[FinishedRun]) -> list[dict[str, Any]]:
-    """What the runs have to beat, as rows of the summary; a baseline that is the same for all runs stands once."""
+    """Baselines as rows of the summary; a baseline that is the same for all runs appears once."""
     found: dict[tuple[str, tuple[tuple[str, float], ...]], list[str]] = {}
     for run in runs:
         for name, scores in baselines_of(run).items():
@@ -23,7 +23,7 @@ def baseline_rows(runs: list[FinishedRun]) -> list[dict[str, Any]]:
 
 
 def shortfalls(runs: list[FinishedRun]) -> list[str]:
-    """A sentence for each run that one of its baselines beats."""
+    """A sentence for each run that is below one of its baselines."""
     found = []
     for run in runs:
         own, beside = scores_of(run), baselines_of(run)

@@ -35,7 +35,7 @@ class Chart:
     x: str = ""
     y: str = ""
     labels: list[str] = field(default_factory=list)
-    """of a matrix: names of the columns. Each series is a row, and its y are the values."""
+    """for a matrix: names of the columns. Each series is a row, with its values in y."""
 
     def in_words(self) -> str:
         """The chart as a sentence, for screen readers."""

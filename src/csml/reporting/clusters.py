@@ -6,7 +6,7 @@ from torch import Tensor
 
 _ROUNDS = 20
 _SAMPLE = 256
-"""Rows per cluster that the centres are fitted to; more would not move them."""
+"""Number of rows per cluster used to fit the centres; more would not move them."""
 
 
 def spherical_kmeans(unit: Tensor, number: int, seed: int) -> Tensor:

@@ -61,7 +61,7 @@ class RunMap:
 
 @dataclass
 class Examples:
-    """Test images of a class that the last run gets right and the first gets wrong, or that a single run gets wrong."""
+    """Test images of a class that the last run classifies correctly and the first wrongly, or a single run wrongly."""
 
     title: str
     tiles: list[Tile]
@@ -91,7 +91,7 @@ class Content:
 
     @property
     def labeled(self) -> bool:
-        """Some pictures have labels, as far as the report has seen them."""
+        """Whether any pictures of the report have labels."""
         return not self.collections or any(one.labels for one in self.collections)
 
     def charts(self) -> list[Chart]:
@@ -126,7 +126,7 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
                 _pretraining(content, run)
         except MissingExtra:
             raise
-        except CsmlError as error:  # the rest of the report is worth having
+        except CsmlError as error:  # the rest of the report is still useful
             log.warning("%s is shown without images: %s", run.name, error)
             content.notes.append(f"{run.name} is shown without images: {error}")
     _maps(content, seen)
@@ -140,7 +140,7 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
 
 
 def _shown(content: Content, runs: list[FinishedRun]) -> list[FinishedRun]:
-    """The runs that get a map: of many, first one from each parent folder, such as one seed of each variation."""
+    """The runs that get a map; if there are many, one from each parent folder, such as one seed of each variation."""
     if len(runs) <= _MOST_MAPS:
         return runs
     firsts = {run.root.parent: run for run in reversed(runs)}
@@ -167,7 +167,7 @@ def _maps(content: Content, seen: list[MappedImages]) -> None:
 
 
 def _thumbnail_side(images: int) -> int:
-    """In pixels; ten thousand images take less than ten megabytes."""
+    """Side of a thumbnail in pixels; ten thousand images take less than ten megabytes."""
     return 64 if images <= 1500 else 48 if images <= 4000 else 32
 
 

@@ -1,4 +1,4 @@
-"""The tests of detectors: scores by class, precision over recall, confusions, errors by kind, pictures of both ends."""
+"""Tests of detectors: scores by class, precision over recall, confusions, errors by kind, best and worst images."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,12 @@ from csml.reporting.svg import worth_showing
 
 _MOST_CURVES = 8
 _DRAWN = ("Confusions",)
-"""Sections that are drawn as a chart instead."""
+"""Sections that are replaced by a chart."""
 
 
 @dataclass(frozen=True)
 class DetectorTest:
-    """What the page shows of the test of one detector."""
+    """The content of the page about the test of one detector."""
 
     name: str
     sections: list[Section]
@@ -30,7 +30,7 @@ class DetectorTest:
     pictures: list[tuple[str, str]]
     """title and data URL of sheets: annotated objects beside detections"""
     threshold: str
-    """from which score on a detection is shown or counted, and why"""
+    """the score threshold for showing or counting a detection, and why"""
 
 
 def detector_tests(runs: list[FinishedRun], most: int) -> list[DetectorTest]:
@@ -40,8 +40,8 @@ def detector_tests(runs: list[FinishedRun], most: int) -> list[DetectorTest]:
 
 
 def comparisons(runs: list[FinishedRun]) -> list[Chart]:
-    """AP50 by class and errors by kind, all detectors in one chart, of seeds the mean; the first detector says which
-    classes are compared, and those tested on others are left out."""
+    """AP50 by class and errors by kind, all detectors in one chart, with means over seeds; only detectors with the
+    classes of the first one are compared."""
     tested = [run for run in runs if "box" in run.results.get("detect", {})]
     halves = {run.root: {name: half for name, (_, half) in class_rows(run.results["detect"])} for run in tested}
     first = next(iter(halves.values()), {})
@@ -93,7 +93,7 @@ def _test(run: FinishedRun, result: dict[str, Any]) -> DetectorTest:
 
 
 def _curves(name: str, curves: dict[str, dict[str, list[float]] | None]) -> Chart:
-    """Precision over recall of each class; of many classes the first few, and the mean of all."""
+    """Precision over recall of each class; if there are many, of the first few, and the mean of all."""
     known = {one: curve for one, curve in curves.items() if curve is not None}
     series = [Series(one, _percent(c["recall"]), _percent(c["precision"])) for one, c in known.items()]
     if len(series) > 1:

@@ -15,12 +15,12 @@ from csml.search import top_k
 _PERPLEXITY, _COORDINATES = 30, 50
 _EARLY, _LATE = 250, 500
 _START = 1e-4
-"""Standard deviation of the points that t-SNE begins with."""
+"""Standard deviation of the initial points of t-SNE."""
 _CLUSTERS = 12
 _FEWEST = 8
-"""Number of images from which on t-SNE is used."""
+"""Smallest number of images for t-SNE."""
 _SAMPLE = 20_000
-"""Rows that principal directions are found from, and that are converted to float32 at a time."""
+"""Number of rows used to find principal directions, and number converted to float32 at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def embed(features: Tensor, k: int = 12, seed: int = 0) -> Map:
 
 
 def layouts(reduced: np.ndarray, seed: int, step: int = _LATE) -> Iterator[tuple[np.ndarray, str]]:
-    """Lay out principal coordinates `(N, ≤ 50)`: points `(N, 2)` within [0, 1], better and better, and how they were
-    made, as a sentence. The first two coordinates come first; then t-SNE after every `step` iterations."""
+    """Lay out principal coordinates `(N, ≤ 50)`: yields points `(N, 2)` in [0, 1], successively refined, and a sentence
+    on how they were made. The first two coordinates come first, then t-SNE after every `step` iterations."""
     count = len(reduced)
     points = np.zeros((count, 2))
     points[:, : reduced.shape[1]] = reduced[:, :2]

@@ -40,7 +40,7 @@ def nearest_of_tests(seen: list[MappedImages], queries: int = 8, columns: int = 
     first = seen[0].tests
     if first is None:
         return []
-    columns -= max(0, min(len(seen), 4) - 2)  # so that a row stays on one line
+    columns -= max(0, min(len(seen), 4) - 2)  # so that a row fits on one line
     rows = []
     for query in one_per_class(first.images, queries):
         runs = []
@@ -53,7 +53,7 @@ def nearest_of_tests(seen: list[MappedImages], queries: int = 8, columns: int = 
 
 
 def has_neighbors(indices: np.ndarray) -> np.ndarray:
-    """Which images have a neighbour: `(N, k)` → `(N,)` bool; `neighbors.keep` may drop all of an image."""
+    """Which images have a neighbour: `(N, k)` → `(N,)` bool; `neighbors.keep` may drop all neighbours of an image."""
     others: np.ndarray = (indices != np.arange(len(indices))[:, None]).any(axis=1)
     return others
 

@@ -1,4 +1,4 @@
-"""The result in one sentence, with what it has to beat."""
+"""The result and its baselines in one sentence."""
 
 import statistics
 from pathlib import Path
@@ -16,11 +16,11 @@ _AS = {"largest class": "always guessing the largest class"}
 
 
 def headline(runs: list[FinishedRun], labeled: bool = True) -> str:
-    """A sentence for people who know nothing of the method, such as "csml recognises 64 of 100 test pictures …".
+    """A sentence for readers without knowledge of the method, such as "csml recognises 64 of 100 test pictures …".
 
     Args:
-        runs: what the report is about.
-        labeled: the pictures have labels, so that something can be measured.
+        runs: the runs of the report.
+        labeled: whether the pictures have labels, so that accuracy can be measured.
     """
     tasks, _ = summary(runs)
     task = next((task for task in ("20-NN", *tasks) if any(task in scores_of(run) for run in runs)), None)
@@ -53,7 +53,7 @@ def _unmeasured(runs: list[FinishedRun], labeled: bool) -> str:
 
 
 def _to_beat(runs: list[FinishedRun], task: str) -> list[tuple[str, float]]:
-    """Baselines in percent, the best of each over the runs, the hardest to beat first."""
+    """Baselines in percent, the best of each over the runs, strongest first."""
     best: dict[str, float] = {}
     for run in runs:
         for name, scores in baselines_of(run).items():
@@ -64,7 +64,7 @@ def _to_beat(runs: list[FinishedRun], task: str) -> list[tuple[str, float]]:
 
 
 def without_folders(value: Any) -> str:
-    """A setting as a page that is passed on may show it: of a path of this machine only the end."""
+    """A setting for a page that may be shared: paths of this machine are reduced to their last part."""
     text = str(value)
     return f"…/{Path(text).name}" if text.startswith(("/", "~")) else text
 

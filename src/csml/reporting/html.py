@@ -61,7 +61,7 @@ def render(content: Content) -> str:
 
 
 def _groups_of(content: Content, one: RunMap) -> list[int]:
-    """Class of each point of a map, or its cluster where there are no labels."""
+    """Class of each point of a map, or its cluster if there are no labels."""
     return content.collections[one.collection].labels or one.clusters.tolist()
 
 

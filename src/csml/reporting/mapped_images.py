@@ -39,12 +39,12 @@ class Tests:
 
 @dataclass(frozen=True)
 class MappedImages:
-    """N images as the network of a run sees them."""
+    """N images with their map and test results by the network of a run."""
 
     run: FinishedRun
     images: Images
     labels: np.ndarray
-    """int64 `(N,)`, −1 where unknown"""
+    """int64 `(N,)`, −1 if unknown"""
     map: Map
     tests: Tests | None
 
@@ -53,13 +53,13 @@ class MappedImages:
         return self.images.classes
 
     def key(self) -> tuple[str, str]:
-        """Equal for runs on the same images."""
+        """A key that is equal for runs on the same images."""
         tests = self.tests.images.fingerprint() if self.tests else ""
         return f"{self.run.settings['data']} {self.images.fingerprint()}", tests
 
 
 def can_be_mapped(run: FinishedRun) -> bool:
-    """Whether a run has a backbone and settings of its images."""
+    """Whether a run has a backbone and image settings."""
     return run.files.backbone.exists() and "images.size" in run.settings
 
 
@@ -79,7 +79,7 @@ class OpenedRun:
 
 
 def open_network_and_data(run: FinishedRun) -> OpenedRun:
-    """Open the network and the data of a run on the best device of this machine, whatever machine trained it."""
+    """Open the network and the data of a run on the best device of this machine."""
     config = images_config(run)
     data = open_data(run.settings["data"], config)
     net = load_backbone(run.root)
@@ -94,7 +94,7 @@ def map_images(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 
     images = _some(opened.images, most, seed)
     learnt = stored_features(net, images, config, fabric, stages=STAGES, description=f"features of {run.name}")
     good = learnt.good.numpy()
-    if not good.all():  # an unreadable image has no features, so no place on the map
+    if not good.all():  # an unreadable image has no features and cannot be on the map
         images = Subset(images, np.flatnonzero(good))
         learnt = learnt.subset(np.flatnonzero(good))
     tests = None
@@ -109,7 +109,7 @@ def map_images(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 
 
 
 def images_config(run: FinishedRun) -> ImagesConfig:
-    """The settings of the images of any run; those that this version does not know are left out."""
+    """The image settings of any run; settings unknown to this version are left out."""
     known = {key: run.settings[f"images.{key}"] for key in field_keys(ImagesConfig) if f"images.{key}" in run.settings}
     return configure(ImagesConfig, Layer(known, str(run.root)))
 

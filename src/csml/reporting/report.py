@@ -28,7 +28,7 @@ def report(
     """Write one self-contained page: results, training, a map of the images, neighbours, classes, views, detections.
 
     Args:
-        runs: runs or run directories, or a directory that holds several.
+        runs: runs or run directories, or a directory that contains several.
         config: a YAML file of settings.
         settings: any setting of `csml report --help`, such as `output` and `figures`.
 
@@ -65,12 +65,12 @@ def report(
 
 
 def report_config(runs: Any = None, *, config: PathLike | None = None, **settings: Any) -> ReportConfig:
-    """The settings that `report` would run with, checked; runs plays no part."""
+    """The settings that `report` would run with, checked; `runs` is ignored."""
     return plain_config(ReportConfig, settings, config)
 
 
 def _require_places(path: Path, figures: str | None) -> None:
-    """Raise a CsmlError if the page or its figures could not be written: before the work, which takes a while."""
+    """Raise a CsmlError if the page or its figures cannot be written, before the work, which takes a while."""
     _make_folder("output:", path.parent)
     if figures is not None:
         _make_folder("figures:", Path(figures).expanduser())

@@ -21,7 +21,7 @@ class FinishedRun:
 
     root: Path
     name: str
-    """name in figures: the shortest end of its path that no other run has"""
+    """display name: the shortest unique end of its path"""
     command: str
     """pretrain, supervised, finetune, mine or detect"""
     settings: dict[str, Any]
@@ -32,7 +32,7 @@ class FinishedRun:
 
     @property
     def files(self) -> RunDirectory:
-        """The paths of the files in it."""
+        """The paths of its files."""
         return RunDirectory(self.root)
 
     def started_from(self) -> Path | None:
@@ -44,7 +44,7 @@ class FinishedRun:
         return path.parent if path.is_file() else path
 
     def omegas(self, most: int) -> list[tuple[int, np.ndarray]]:
-        """Epoch and neighbour set Ω `(N, k)` of up to `most` searches, spread over the run, the earliest first."""
+        """Epoch and neighbour set Ω `(N, k)` of up to `most` searches, evenly spaced over the run, earliest first."""
         files = self.files.neighbor_files()
         places = np.linspace(0, max(0, len(files) - 1), min(most, len(files))).round().astype(int)
         found = []
@@ -63,10 +63,10 @@ class FinishedRun:
 
 
 def read_runs(paths: list[str]) -> list[FinishedRun]:
-    """Read the runs at `paths`. A directory that holds runs, such as that of an ablation, stands for all of them."""
+    """Read the runs at `paths`. A directory that contains runs, such as that of an ablation, stands for all of them."""
     roots: list[Path] = []
     for path in paths:
-        root = Path(os.path.realpath(Path(path).expanduser()))  # Path.resolve raises at a link to itself
+        root = Path(os.path.realpath(Path(path).expanduser()))  # Path.resolve raises for a link to itself
         if RunDirectory(root).config.exists():
             roots.append(root)
             continue
@@ -83,13 +83,13 @@ def read_runs(paths: list[str]) -> list[FinishedRun]:
 def _read(root: Path, name: str) -> FinishedRun:
     run = RunDirectory(root)
     metrics = read_metrics(run.metrics)
-    for step in run.rounds():  # of mining: the last one that has metrics
+    for step in run.rounds():  # of mining: use the last one with metrics
         metrics = read_metrics(step.metrics) or metrics
     return FinishedRun(root, name, verb_of(root), read_settings(root), metrics, read_results(run))
 
 
 def _names(roots: list[Path]) -> list[str]:
-    """The shortest ends of the paths that all differ."""
+    """The shortest ends of the paths that are all different."""
     for length in range(1, max((len(root.parts) for root in roots), default=1) + 1):
         names = ["/".join(root.parts[-length:]) for root in roots]
         if len(set(names)) == len(names):

@@ -11,7 +11,7 @@ from csml.reporting.charts import Chart, Series
 from csml.reporting.runs import FinishedRun
 
 MOST_CLASSES = 30
-"""Classes that a chart by class shows."""
+"""Largest number of classes in a chart."""
 _TITLES = {"supervised": "supervised", "finetune": "few labels", "mine": "few labels, mined"}
 
 
@@ -46,7 +46,7 @@ def summary(runs: list[FinishedRun]) -> tuple[list[str], list[dict[str, Any]]]:
             origin = next(other for other in runs if other.root == start)
             seen.add(origin.root)
         for task, value in scores_of(run).items():
-            own = task.endswith("-NN") or task.startswith("linear")  # measures the network of this run
+            own = task.endswith("-NN") or task.startswith("linear")  # a measure of this run's network
             of = run if own else origin
             row = rows.setdefault(of.root, {"name": of.name, "minutes": _minutes(of), "scores": {}})
             if task in row["scores"]:
@@ -108,7 +108,7 @@ def _curves(runs: list[FinishedRun], ending: str, x: str) -> list[Chart]:
 
 
 def classifier_charts(runs: list[FinishedRun]) -> list[Chart]:
-    """Accuracy by class and confusions from the results of classifiers."""
+    """Accuracy by class and confusion matrix from the results of classifiers."""
     charts = []
     for run in runs:
         for kind in _TITLES:
@@ -127,7 +127,7 @@ def classifier_charts(runs: list[FinishedRun]) -> list[Chart]:
 def confusion_chart(
     title: str, counts: list[list[int]], classes: Sequence[str], x: str = "predicted", y: str = "actual"
 ) -> Chart:
-    """Rows are actual classes, columns are predicted ones. Of many classes, the most confused are shown."""
+    """Rows are true classes, columns are predicted ones. If there are many classes, the most confused are shown."""
     table = np.array(counts)
     wrong = table.sum(1) + table.sum(0) - 2 * np.diag(table)
     kept = np.sort(np.argsort(-wrong, kind="stable")[:MOST_CLASSES])

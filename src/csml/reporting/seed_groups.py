@@ -1,4 +1,4 @@
-"""Runs of one kind: they differ only in their seed, and count together, with mean and spread."""
+"""Groups of runs that differ only in their seed, reported together with mean and standard deviation."""
 
 import statistics
 from itertools import takewhile
@@ -9,13 +9,13 @@ from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import scores_of, summary
 
 _OWN = ("seed", "out")
-"""Settings in which runs of one kind may differ."""
+"""Settings in which runs of one group may differ."""
 _BETWEEN = "-_./ "
-"""What stands between a name and a seed."""
+"""Separators between a name and a seed."""
 
 
 def group_by_seed(runs: list[FinishedRun]) -> list[list[FinishedRun]]:
-    """Runs of equal settings but for the seed, together."""
+    """Group runs whose settings are equal except for the seed."""
     found: dict[str, list[FinishedRun]] = {}
     for run in runs:
         key = repr(sorted((k, str(v)) for k, v in run.settings.items() if k not in _OWN))
@@ -24,7 +24,7 @@ def group_by_seed(runs: list[FinishedRun]) -> list[list[FinishedRun]]:
 
 
 def group_name(members: list[FinishedRun]) -> str:
-    """The name of the run; of several seeds the folder that they are in, or what their names have in common."""
+    """The name of a single run; for several seeds the folder that contains them, or the common part of their names."""
     if len(members) == 1:
         return members[0].name
     parents = {run.root.parent.name for run in members}
@@ -36,7 +36,7 @@ def group_name(members: list[FinishedRun]) -> str:
 
 
 def scores_by_group(runs: list[FinishedRun], task: str) -> list[tuple[str, list[float]]]:
-    """Name of each kind of run and the percent of each seed."""
+    """Name of each group and the score of each seed in percent."""
     return [
         (group_name(members), [scores_of(run)[task] for run in members if task in scores_of(run)])
         for members in group_by_seed(runs)
@@ -44,7 +44,7 @@ def scores_by_group(runs: list[FinishedRun], task: str) -> list[tuple[str, list[
 
 
 def mean_rows(runs: list[FinishedRun], tasks: list[str]) -> list[dict[str, Any]]:
-    """A row of the table for each kind of run with several seeds: mean ± standard deviation of each task."""
+    """A row of the table for each group with several seeds: mean ± standard deviation of each task."""
     rows = []
     for members in group_by_seed(runs):
         if len(members) < 2:
@@ -60,7 +60,7 @@ def mean_rows(runs: list[FinishedRun], tasks: list[str]) -> list[dict[str, Any]]
 
 
 def overview(runs: list[FinishedRun]) -> Chart | None:
-    """All tasks in one chart, like the first figure of the paper; of runs of one kind the mean."""
+    """All tasks in one chart, like the first figure of the paper; means over seeds."""
     tasks, rows = summary(runs)
     if not tasks:
         return None
@@ -78,5 +78,5 @@ def overview(runs: list[FinishedRun]) -> Chart | None:
 
 
 def mean_of(values: list[float]) -> float | None:
-    """None without values."""
+    """The mean; None without values."""
     return statistics.mean(values) if values else None

@@ -1,7 +1,7 @@
-"""Charts as SVG that stands in the page: readable without JavaScript, in print, and in both themes.
+"""Charts as inline SVG: readable without JavaScript, in print, and in both themes.
 
-Colours of text and lines are those of the page (`currentColor` and its variables); a `<title>` on every mark is what a
-mouse shows.
+Colours of text and lines are those of the page (`currentColor` and its variables); a `<title>` on every mark is its
+tooltip.
 """
 
 import math
@@ -16,16 +16,16 @@ _WIDTH, _HEIGHT = 520, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 34, 44
 _MARKS = ("circle", "square", "diamond", "triangle")
 _LONGEST = 15
-"""Letters of a name on an axis: as many as fit where letters are wide, at 7.5 pixels each."""
+"""Largest number of letters of a name on an axis: as many as fit for wide letters, at 7.5 pixels each."""
 _TURN = 55
-"""Degrees by which names below bars are turned, if there are many."""
+"""Angle in degrees of the names below bars, if there are many."""
 
 _Place = Callable[[float], float]
-"""A value → its place on the axis."""
+"""A value → its position on the axis."""
 
 
 def as_svg(chart: Chart) -> str:
-    """The chart as an SVG element; names in it are text, whatever they hold."""
+    """The chart as an SVG element; names in it are escaped."""
     body, height = _matrix(chart) if chart.kind == "matrix" else _axes(chart)
     return (
         f'<svg class="drawn" viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(chart.in_words())}">'
@@ -153,7 +153,7 @@ def _legend(number: int, name: str) -> str:
 
 
 def _mark(number: int, x: float, y: float, told: str) -> str:
-    """A mark whose shape, not only its colour, tells the series."""
+    """A mark whose shape, not only its colour, identifies the series."""
     title, fill = f"<title>{escape(told)}</title>", f'fill="{_colour(number)}"'
     match _MARKS[number % len(_MARKS)]:
         case "circle":
@@ -168,7 +168,7 @@ def _mark(number: int, x: float, y: float, told: str) -> str:
 
 
 def dots(points: np.ndarray, groups: Sequence[int]) -> str:
-    """Points `(N, 2)` from 0 to 1 as strokes of length 0, a path for each group: a few bytes a point."""
+    """Points `(N, 2)` from 0 to 1 as strokes of length 0, one path per group: a few bytes per point."""
     names = sorted(set(groups))
     paths = []
     for place, name in enumerate(names):
@@ -193,13 +193,13 @@ def _colour(number: int) -> str:
 
 
 def _short(name: str, longest: int = _LONGEST) -> str:
-    """Without its middle if it is long: names of classes often differ at the end."""
+    """Shorten a long name in the middle, because names of classes often differ at the end."""
     end = longest // 2 - 1
     return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[-end:]}"
 
 
 def worth_showing(charts: Sequence[Chart]) -> list[Chart]:
-    """Charts that show something: a line of two points or more, bars with values, a matrix of two classes."""
+    """Charts with content: a line of at least two points, bars with values, a matrix of at least two classes."""
     return [chart for chart in charts if _shows(chart)]
 
 

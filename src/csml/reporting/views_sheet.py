@@ -17,7 +17,7 @@ from csml.views.recipe import SWAPPED, crop_specs, make_views
 def draw_views(
     config: PretrainConfig, images: Images, omega: np.ndarray | None, anchors: np.ndarray
 ) -> list[list[tuple[str, Image.Image]]]:
-    """The views of each anchor with their names. Each anchor is a batch of its own, with its own λ.
+    """The views of each anchor with their names. Each anchor is a separate batch, with its own λ.
 
     Args:
         config: settings of the run.
