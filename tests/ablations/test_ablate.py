@@ -185,7 +185,10 @@ def test_tables_are_put_on_one_page_with_what_made_them(finished: Path, tmp_path
     assert done.returncode == 0, done.stderr
     page = output.read_text()
     assert page.startswith("# Evidence\n")
-    assert page.count("## With and without a mixture") == 2
+    assert [line for line in page.splitlines() if line.startswith("## ")] == [
+        "## Table 1: With and without a mixture",
+        "## Table 2: With and without a mixture",
+    ]
     table = [line for line in (finished / "table.md").read_text().splitlines() if line.startswith("|")]
     assert all(line in page for line in table)
     assert "csml ablate" in page and "Seeds 0, 1" in page and "minutes" in page

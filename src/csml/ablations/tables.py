@@ -14,9 +14,9 @@ from csml.console import show_log
 from csml.errors import CsmlError
 from csml.files import read_object
 
-_INTRODUCTION = (
-    "Tables and plots are written by `csml tables` from the results of `csml ablate`. Mean ± sample deviation over "
-    "seeds, accuracies in percent; `paper`: what the paper reports of this row, on ImageNet with a ResNet-50."
+_EXPLANATION = (
+    "`csml tables` wrote the tables below from the results of `csml ablate`. Accuracies are in percent, mean ± "
+    "standard deviation over seeds; `paper` is the paper's figure for this row, on ImageNet with a ResNet-50."
 )
 
 
@@ -51,14 +51,20 @@ def tables_config(folders: Any = None, *, config: PathLike | None = None, **sett
 
 def write_page(folders: list[Path], output: Path, title: str, introduction: Path | None = None) -> None:
     """Write the page; plots outside its folder are copied into a folder of its name."""
-    parts = [f"# {title}", _INTRODUCTION]
+    parts = [f"# {title}"]
     if introduction is not None:
         parts.append(introduction.read_text().strip())
+    parts.append(_EXPLANATION)
     images = output.with_suffix("")
-    for folder in folders:
+    for number, folder in enumerate(folders, start=1):
         outcome = _read(folder)
         heading = ", ".join(part for part in (outcome["title"], outcome.get("scale")) if part)
-        parts += [f"## {heading}", _facts(outcome), "```\n" + outcome["command"] + "\n```", table_of(outcome)]
+        parts += [
+            f"## Table {number}: {heading}",
+            _facts(outcome),
+            "```\n" + outcome["command"] + "\n```",
+            table_of(outcome),
+        ]
         note = folder / "note.md"
         if note.exists():
             parts.append(note.read_text().strip())
