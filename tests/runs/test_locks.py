@@ -21,9 +21,9 @@ from csml.runs.locks import Holder, in_use, lock_each, only_writer, require_unus
 HOLDER = """
 import sys, time
 from pathlib import Path
-from csml.runs.locks import unclaimed
+from csml.runs.locks import lock_each
 from csml.distributed.world import ALONE
-for item in unclaimed([Path(sys.argv[1])], lambda path: path, ALONE, lambda: 0):
+for item in lock_each([Path(sys.argv[1])], lambda path: path, ALONE, lambda: 0):
     print("mine", flush=True)
     time.sleep(600)
 """
