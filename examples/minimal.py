@@ -25,7 +25,7 @@ from csml.methods.queue import KeyQueue
 from csml.models.backbones import build_backbone, normalization
 from csml.models.encoder import Encoder
 from csml.models.split_batchnorm import split_batchnorm
-from csml.search.omega import Omega, search_omega, thinned
+from csml.search.omega import Omega, search_omega, filter_neighbors
 from csml.training.schedule import learning_rate
 from csml.views import cutmix
 from csml.views.augment import augment, draw_params
@@ -58,7 +58,7 @@ def train(config: PretrainConfig, images: Images) -> tuple[Encoder, list[float]]
         since = epoch - settings.warmup_epochs
         if since >= 0 and since % settings.refresh_every == 0:
             found = features_of(f_q, images, config, halves=True)
-            omega = thinned(
+            omega = filter_neighbors(
                 search_omega(found.by_stage[4], found.good, settings.k, epoch, settings.recall), settings.keep, False
             )
         for step, batch in enumerate(batches(config, images, omega, epoch)):

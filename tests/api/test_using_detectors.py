@@ -12,7 +12,7 @@ from pycocotools import mask as rle
 
 import csml as library
 from conftest import csml, noise_photos
-from csml.api.detecting import trained_further_from
+from csml.api.detecting import start_of_pretraining
 from csml.config import BackboneConfig, DetectConfig, DetectorConfig, ImagesConfig, ScenesConfig
 from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
@@ -167,7 +167,7 @@ def test_a_detector_and_a_backbone_are_not_mixed_up(detector: Path, tmp_path: Pa
 def test_a_run_that_began_with_weights_names_them(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("model: {backbone: resnet18, weights: lite0}\n")
-    assert trained_further_from(str(tmp_path / "run")) == "lite0"
+    assert start_of_pretraining(str(tmp_path / "run")) == "lite0"
     (tmp_path / "run/config.yaml").write_text("model: {backbone: resnet18, weights: null}\n")
-    assert trained_further_from(str(tmp_path / "run")) is None
-    assert trained_further_from("lite0") is None
+    assert start_of_pretraining(str(tmp_path / "run")) is None
+    assert start_of_pretraining("lite0") is None

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csml.distributed.failure import note_failure, who_failed
+from csml.distributed.failure import failed_process, note_failure
 from csml.distributed.launch import leave_world
 from csml.distributed.world import World
 from csml.errors import CsmlError
@@ -110,7 +110,7 @@ def _one_fails(world: World) -> str | None:
         note_failure(CsmlError("data: the disk\nis on fire"))
         return None
     time.sleep(0.2)
-    return who_failed(RuntimeError("Connection closed by peer [127.0.0.1]:1234"))
+    return failed_process(RuntimeError("Connection closed by peer [127.0.0.1]:1234"))
 
 
 def test_the_others_say_who_failed_and_why() -> None:
@@ -123,7 +123,7 @@ def _one_vanishes(world: World) -> str | None:
     if world.rank == 1:
         time.sleep(4)
         return None
-    return who_failed(RuntimeError("Connection reset by peer"))
+    return failed_process(RuntimeError("Connection reset by peer"))
 
 
 def test_a_process_that_left_no_note_is_named() -> None:
@@ -132,4 +132,4 @@ def test_a_process_that_left_no_note_is_named() -> None:
 
 
 def test_other_errors_are_not_those_of_another_process() -> None:
-    assert who_failed(RuntimeError("Connection closed by peer")) is None  # there is no other process
+    assert failed_process(RuntimeError("Connection closed by peer")) is None  # there is no other process

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_selection import groups
 
 from csml.evaluation.ridge import leave_one_out
-from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
+from csml.evaluation.screening import likely_wrong_labels, near_duplicates, outlier_ids, outliers
 
 
 def test_copies_form_a_group_however_many_there_are() -> None:
@@ -41,7 +41,7 @@ def test_what_is_far_from_everything_is_an_outlier_and_little_else() -> None:
     features = torch.cat([features, torch.eye(24)[[20, 21]], torch.zeros(1, 24)])
     scores = outliers(features)
     assert scores[-1].isnan()
-    found = far_out(scores).tolist()
+    found = outlier_ids(scores).tolist()
     assert set(found[:2]) == {300, 301}
     assert len(found) <= 2 + 6  # 2 % of the others
 

@@ -14,12 +14,12 @@ from csml.reporting.gallery import evolution
 from csml.reporting.html import as_script
 from csml.reporting.pictures import thumbnail_sheets
 from csml.reporting.scores import confusion_chart
-from csml.reporting.svg import as_svg, nice_ticks, worth_showing
+from csml.reporting.svg import as_svg, nice_ticks, nonempty_charts
 
 
 def test_a_chart_with_one_dot_is_not_shown() -> None:
     dot, line = (Chart("T", "lines", [Series("a", list(range(n)), [1.0] * n)]) for n in (1, 2))
-    assert worth_showing([dot, line]) == [line]
+    assert nonempty_charts([dot, line]) == [line]
 
 
 def test_ticks_are_round_and_hold_all_values() -> None:

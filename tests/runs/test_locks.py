@@ -16,14 +16,14 @@ import pytest
 from csml.distributed.world import ALONE
 from csml.errors import CsmlError
 from csml.runs import locks
-from csml.runs.locks import Holder, in_use, only_writer, require_unused, unclaimed
+from csml.runs.locks import Holder, in_use, lock_each, only_writer, require_unused
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from csml.runs.locks import unclaimed
+from csml.runs.locks import lock_each
 from csml.distributed.world import ALONE
-for item in unclaimed([Path(sys.argv[1])], lambda path: path, ALONE, lambda: 0):
+for item in lock_each([Path(sys.argv[1])], lambda path: path, ALONE, lambda: 0):
     print("mine", flush=True)
     time.sleep(600)
 """
@@ -35,13 +35,13 @@ def itself(path: Path) -> Path:
 
 def test_what_nobody_holds_comes_in_order(tmp_path: Path) -> None:
     work = [tmp_path / name for name in "cab"]
-    assert list(unclaimed(work, itself, ALONE, lambda: 0)) == work
+    assert list(lock_each(work, itself, ALONE, lambda: 0)) == work
 
 
 def test_what_is_held_comes_when_it_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_PATIENCE", 0.01)
     first, second = tmp_path / "first", tmp_path / "second"
-    other = unclaimed([first], itself, ALONE, lambda: 0)
+    other = lock_each([first], itself, ALONE, lambda: 0)
     assert next(other) == first
     asked = []
 
@@ -50,14 +50,14 @@ def test_what_is_held_comes_when_it_is_let_go(tmp_path: Path, monkeypatch: pytes
         other.close()
         return 0
 
-    assert list(unclaimed([first, second], itself, ALONE, let_go)) == [second, first]
+    assert list(lock_each([first, second], itself, ALONE, let_go)) == [second, first]
     assert len(asked) == 1
 
 
 def test_waiting_can_be_broken_off(tmp_path: Path) -> None:
-    other = unclaimed([tmp_path / "a"], itself, ALONE, lambda: 0)
+    other = lock_each([tmp_path / "a"], itself, ALONE, lambda: 0)
     next(other)
-    assert list(unclaimed([tmp_path / "a"], itself, ALONE, lambda: signal.SIGTERM)) == []
+    assert list(lock_each([tmp_path / "a"], itself, ALONE, lambda: signal.SIGTERM)) == []
 
 
 def test_a_killed_command_holds_nothing(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_killed_command_holds_nothing(tmp_path: Path) -> None:
         holder.wait()
         return 0
 
-    assert list(unclaimed([tmp_path / "a"], itself, ALONE, kill)) == [tmp_path / "a"]
+    assert list(lock_each([tmp_path / "a"], itself, ALONE, kill)) == [tmp_path / "a"]
 
 
 WRITER = """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from csml.errors import CsmlError
-from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
+from csml.search.omega import Omega, filter_neighbors, purity, save_omega, search_omega, turnover
 
 
 def test_purity_counts_pairs_with_equal_labels() -> None:
@@ -32,7 +32,7 @@ def test_an_image_is_no_neighbor_of_its_own() -> None:
 def test_thinning_keeps_the_most_similar_pairs_and_the_mutual_ones(seed: int, keep: float, mutual: bool) -> None:
     features = torch.randn(30, 6, generator=torch.Generator().manual_seed(seed))
     before = search_omega(features, torch.ones(30, dtype=torch.bool), k=4, epoch=2, recall=1.0)
-    after = thinned(before, keep, mutual)
+    after = filter_neighbors(before, keep, mutual)
     pairs = {(i, int(j)): s for i in range(30) for j, s in zip(before.indices[i], before.similarities[i], strict=True)}
     least = np.quantile(before.similarities, 1 - keep)
     expected = {(i, j) for (i, j), s in pairs.items() if (keep >= 1 or s >= least) and (not mutual or (j, i) in pairs)}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import configured
-from csml.config import names_weights
+from csml.config import is_weight_name
 from csml.errors import CsmlError
 from csml.models.backbones import FeatureNet, feature_channels, image_channels, normalization
 from csml.runs.run_of_weights import result_file
@@ -50,7 +50,7 @@ def test_names_have_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert result_file("timm:resnet18.a1", "knn") == Path("knn-timm-resnet18.a1.json")
     assert result_file("pixels/backbone.safetensors", "knn") == Path("pixels/knn.json")
     assert weights_digest("pixels") != weights_digest("random") != weights_digest("random:nano")
-    assert not names_weights("./pixels")
+    assert not is_weight_name("./pixels")
 
 
 def test_what_has_learnt_nothing_is_no_start() -> None:

@@ -22,7 +22,7 @@ from csml.distributed.world import World
 from csml.errors import CsmlError, disk_problem
 from csml.files import exists_or_creatable
 from csml.runs.interruption import Interrupted, StopSignals
-from csml.runs.locks import unclaimed
+from csml.runs.locks import lock_each
 
 log = logging.getLogger("csml")
 
@@ -128,7 +128,7 @@ def run_ablation(ablation: Ablation, plan: Plan, config: AblateConfig, command: 
         def caught() -> int:
             return world.all_reduce_max(signals.caught or 0)
 
-        for run in unclaimed(left, lambda run: run.run.root, world, stopped=caught):
+        for run in lock_each(left, lambda run: run.run.root, world, stopped=caught):
             finished = ": done" if run.is_done() else ""
             log.info("\n[%d/%d] %s%s", runs.index(run) + 1, len(runs), run.title, finished)
             try:

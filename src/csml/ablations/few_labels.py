@@ -16,7 +16,7 @@ from csml.runs.settings import read_settings, refuse_others
 C = TypeVar("C", bound=ClassifierConfig)
 
 
-def judge(run: RunDirectory, few: FewLabels, preset: str | None, seed: int) -> None:
+def evaluate(run: RunDirectory, few: FewLabels, preset: str | None, seed: int) -> None:
     """Fine-tune, then mine, with every share of the labels for which the result is missing."""
     sample = {"images.sample": read_settings(run.root).get("images.sample")}  # the training images of the run
     for fraction in few.fractions:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from csml.ablations.few_labels import from_scratch, is_complete, judge
+from csml.ablations.few_labels import evaluate, from_scratch, is_complete
 from csml.ablations.outcomes import Outcome, history, measure
 from csml.ablations.plans import LABELS_ALONE, Ablation, FewLabels, Variation
 from csml.api.evaluating import is_evaluated, run_knn, run_linear
@@ -62,7 +62,7 @@ class PlannedRun:
         if not is_evaluated(self.run.result("linear"), root, self.linear):
             run_linear(root, self.linear, resume=None)
         if self.few:
-            judge(self.run, self.few, self.variation.preset, self.seed)
+            evaluate(self.run, self.few, self.variation.preset, self.seed)
 
     def outcome(self) -> Outcome:
         """What was found."""

@@ -80,10 +80,10 @@ def choose_preset(train: Images) -> AutoPreset:
     chosen: dict[str, Any] = {}
     if preset != "photos-scratch":
         chosen["epochs"] = int(np.clip(round(_VISITS / count), _FEWEST_EPOCHS, _MOST_EPOCHS))
-        seen = max(_SMALLEST_SIDE, 16 * -(-side // 16))
-        chosen["images.size"] = min(preset_values["images.size"], seen)
+        rounded_side = max(_SMALLEST_SIDE, 16 * -(-side // 16))
+        chosen["images.size"] = min(preset_values["images.size"], rounded_side)
         if "images.eval_size" in preset_values:
-            chosen["images.eval_size"] = min(preset_values["images.eval_size"], _ENLARGED * seen)
+            chosen["images.eval_size"] = min(preset_values["images.eval_size"], _ENLARGED * rounded_side)
     chosen["batch_size"] = min(preset_values["batch_size"], max(2, count // 2))
     return AutoPreset(preset, {key: value for key, value in chosen.items() if preset_values.get(key) != value}, why)
 

@@ -14,7 +14,7 @@ from csml.api.data import data_setting, open_splits
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
-from csml.config import PROBLEMS, CheckConfig, names_weights
+from csml.config import PROBLEMS, CheckConfig, is_weight_name
 from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.image_names import file_of, path_from_here
@@ -25,7 +25,7 @@ from csml.distributed.launch import require_alone
 from csml.distributed.world import World
 from csml.errors import CsmlError
 from csml.evaluation.image_quality import Quality, image_quality
-from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
+from csml.evaluation.screening import likely_wrong_labels, near_duplicates, outlier_ids, outliers
 from csml.evaluation.stored_features import stored_features
 from csml.runs.directory import RunDirectory
 from csml.sheets.contact_sheet import titled_sheet
@@ -151,7 +151,7 @@ def check_config(
 
 def _is_network(path: str) -> bool:
     """Whether the source is a run, a weight file or the name of weights, and not a folder or list of images."""
-    if names_weights(path) or RunDirectory(Path(path).expanduser()).config.exists():
+    if is_weight_name(path) or RunDirectory(Path(path).expanduser()).config.exists():
         return True
     return Path(path).suffix in (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 
@@ -205,7 +205,7 @@ def _problems(parts: list[_Part], config: CheckConfig) -> Iterator[Problem]:
     for row, label, confidence in zip(*(column.tolist() for column in doubted.__dict__.values()), strict=True):
         yield of.problem(row, "wrong_labels", f"looks like {classes[label]}", confidence, classes[label])
     distances = outliers(features)
-    for row in far_out(distances, config.far).tolist():
+    for row in outlier_ids(distances, config.far).tolist():
         yield of.problem(row, "outliers", "unlike every other image", float(distances[row]))
     for part, start in zip(parts, of.starts, strict=False):
         for kind, ids in part.quality.odd().items():

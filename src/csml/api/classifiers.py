@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from csml.api.data import data_setting, open_splits
 from csml.api.few_labels import learn_few_labels
 from csml.api.run import PathLike, Run, path_of, required_weights
-from csml.api.session import Options, Session, device_for, run_session, settled, start, train
+from csml.api.session import Options, Session, device_for, run_session, start, train, with_resolved_hardware
 from csml.api.settings import given, training_config
 from csml.config import (
     ClassifierConfig,
@@ -170,7 +170,7 @@ def train_classifier(
     facts: dict[str, Any] | None = None,
 ) -> None:
     """Train and test a classifier; `facts` go into the result file."""
-    config = settled(session, config)
+    config = with_resolved_hardware(session, config)
     fabric = device_for(labeled.train, config)
     head_lr = None if head_lr_per_256 is None else head_lr_per_256 * config.batch_size / 256
     run, verb = session.run, session.verb

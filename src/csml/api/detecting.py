@@ -13,7 +13,7 @@ from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.scoring import write_test
 from csml.api.session import Options, run_session, start, train
 from csml.api.settings import given, training_config
-from csml.config import RANDOM, DetectConfig, detect_preset, is_unlearnt, names_weights
+from csml.config import RANDOM, DetectConfig, detect_preset, is_untrained, is_weight_name
 from csml.console import show_log
 from csml.data.loading import fabric_for
 from csml.data.scenes.open import SceneSplits, open_scenes
@@ -77,23 +77,23 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
     if start != RANDOM:
         made = replace(made, model=network_of(start))
     if made.detector.fixed_batchnorm is None and call.get("resume") is None:
-        made = replace(made, detector=replace(made.detector, fixed_batchnorm=_came_fixed(start)))
+        made = replace(made, detector=replace(made.detector, fixed_batchnorm=_had_fixed_batchnorm(start)))
     if fitted is not None:
         explain(fitted, made, call)
     return made
 
 
-def _came_fixed(weights: str) -> bool:
+def _had_fixed_batchnorm(weights: str) -> bool:
     """Whether the BatchNorm statistics of the backbone were fixed when these weights were trained."""
-    if names_weights(weights):
-        return not is_unlearnt(weights)
+    if is_weight_name(weights):
+        return not is_untrained(weights)
     config = RunDirectory(Path(weights).expanduser()).config
     return config.exists() and bool(read_settings(config.parent).get("model.fixed_batchnorm"))
 
 
-def trained_further_from(weights: str) -> str | None:
+def start_of_pretraining(weights: str) -> str | None:
     """The weights that a pre-training run `weights` started from; None if there are none, or it is no such run."""
-    if names_weights(weights):
+    if is_weight_name(weights):
         return None
     config = RunDirectory(Path(weights).expanduser()).config
     return read_settings(config.parent).get("model.weights") if config.exists() else None
@@ -126,7 +126,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         for warning in (*data.warnings, *disagreements(config, data.train.annotations)):
             log.warning(warning)
         data.repairs.log()
-        if first := trained_further_from(str(config.weights)):
+        if first := start_of_pretraining(str(config.weights)):
             log.info(
                 "%s is %s after unlabelled training, which made no detector better so far (docs/objects.md); "
                 "compare: csml detect %s",
@@ -140,7 +140,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         test = DetectionTest(data.test, data.format, config.scenes, config.batch_size, masks, config.voc_points, fabric)
         task = Detection(config, detector, data.train, masks, test, session.run, fabric)
         train(session, task, config, fabric)
-        task.keep_best()
+        task.load_best_weights()
         facts = {"weights": config.weights, "data": config.data, "iterations": config.schedule.iterations}
         score = write_test(test, task.kept, session.run, facts)
         if world.is_rank_zero:
@@ -150,12 +150,12 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
 
 def _wants_masks(config: DetectConfig, data: SceneSplits) -> bool:
     """Whether to learn masks: by the setting, else if the data has masks; logs objects without one."""
-    truth, asked = data.train.annotations, config.detector.masks
-    if config.detector.kind != "fpn" or asked is False:
+    truth, wanted = data.train.annotations, config.detector.masks
+    if config.detector.kind != "fpn" or wanted is False:
         return False
-    if asked and not len(truth.counts):
+    if wanted and not len(truth.counts):
         raise CsmlError("detector.masks: the data has no masks")
-    if not asked and not truth.have_masks():
+    if not wanted and not truth.have_masks():
         if len(truth.counts):
             log.info("too few objects have masks, so only boxes are learnt (detector.masks true: learn from those)")
         return False

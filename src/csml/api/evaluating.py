@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 
 from csml.api.data import data_setting, labeled_splits
 from csml.api.processes import in_processes
-from csml.api.run import PathLike, Run, path_of, using
+from csml.api.run import PathLike, Run, path_of, run_in_use
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
 from csml.config import PIXELS, KnnConfig, LinearConfig, as_settings, flatten, preset_settings
@@ -90,7 +90,7 @@ def run_knn(weights: str, config: KnnConfig, in_memory: Any = None) -> KnnResult
     world = join_world(config.hardware)
     backbone = load_backbone(weights, config.images.channels)  # a wrong name is reported before the data is opened
     train, val = labeled_splits(world, config.data, config.images, in_memory)
-    with using(weights):
+    with run_in_use(weights):
         result = evaluate_weights(weights, backbone, train, val, config, device_for(train, config, backbone))
     warn_below(weights, result)
     return result
@@ -196,7 +196,7 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
     train, val = labeled_splits(world, config.data, config.images, in_memory)
     path = result_path(weights, config.output, "linear")
     fabric = device_for(train, config, backbone)
-    with using(weights), only_writers(world, probe_directory(path).root):
+    with run_in_use(weights), only_writers(world, probe_directory(path).root):
         probe = LinearProbe(config, backbone, train, val, probe_directory(path), fabric)
         result = fit_probe(probe, resume)
         if world.is_rank_zero:

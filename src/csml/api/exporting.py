@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from csml.api.run import PathLike, Run, path_of, paths_of, using
+from csml.api.run import PathLike, Run, path_of, paths_of, run_in_use
 from csml.api.settings import given, plain_config
 from csml.config import BackboneConfig, ExportConfig, PackConfig
 from csml.console import show_log
@@ -64,7 +64,7 @@ def export(
     if path.exists() and not made.overwrite:
         raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with using(str(source)):
+    with run_in_use(str(source)):
         if isinstance(net, Detector):
             how = detector_to_onnx(net, facts, path)
         else:

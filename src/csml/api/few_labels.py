@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from csml.api.session import Session, computing, device_for, settled, train
+from csml.api.session import Session, device_for, hardware_record, train, with_resolved_hardware
 from csml.config import FinetuneConfig
 from csml.data.images import Images, Subset, evenly_spaced
 from csml.data.labels import LabeledData, stratified
@@ -75,13 +75,13 @@ class _Labels:
 
 def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledData) -> None:
     """Learn by the method `config.how`, calibrate, test, and write classifier, trust and result to the run."""
-    config = settled(session, config)
+    config = with_resolved_hardware(session, config)
     fabric, run = device_for(labeled.train, config), session.run
     known = _read(labeled.train, config, fabric)
     known = replace(known, others=_others(labeled, config, fabric, len(known.labels)))
     if not session.resumed and session.world.is_rank_zero:
         facts = {"images": len(labeled.train), "fingerprint": labeled.train.fingerprint(), "device": str(fabric.device)}
-        write_metadata(run, session.verb, facts | computing(config, fabric))
+        write_metadata(run, session.verb, facts | hardware_record(config, fabric))
     tried = _cross_validate(session, config, known)
     chosen = choose(tried) if tried else None
     how = chosen.how if chosen else _without_folds(config.how, known)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from csml.api.data import data_setting
 from csml.api.images import open_all_images
-from csml.api.run import PathLike, Run, path_of, paths_of, using
+from csml.api.run import PathLike, Run, path_of, paths_of, run_in_use
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
-from csml.config import NAMED, NeighborsOfConfig, names_weights
+from csml.config import NAMED, NeighborsOfConfig, is_weight_name
 from csml.console import show_log
 from csml.data.bit_depth import reading_of
 from csml.data.image_names import path_from_here
@@ -68,21 +68,23 @@ def neighbors(
     sheet = sheet_file(made.sheet) if made.sheet else None
     root = Path(str(path_of(weights))).expanduser()
     images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
-    asked = ListedImages(paths, reading_of(made.images), store_of(images))  # cropped like the images
+    query_images = ListedImages(paths, reading_of(made.images), store_of(images))  # cropped like the images
     fabric = device_for(images, made, backbone)
     backbone = backbone.to(fabric.device)
     folder = Path(made.index).expanduser() if made.index else _own_index(str(root), made.data)
-    with using(str(root)):
+    with run_in_use(str(root)):
         index = open_index(folder, backbone, images, made.images, fabric)
-    found = extract_features(backbone, asked, made.images, fabric)
+    found = extract_features(backbone, query_images, made.images, fabric)
     if not found.good.all():
-        raise CsmlError(f"{asked.name(int((~found.good).nonzero()[0]))} cannot be read")
+        raise CsmlError(f"{query_images.name(int((~found.good).nonzero()[0]))} cannot be read")
     ids, similarities = index.search(found.by_stage[4], min(made.k, len(images)))
     if sheet is not None:
-        rows = [[asked.read(query), *(images.read(id) for id in row)] for query, row in enumerate(ids.tolist())]
+        rows = [[query_images.read(query), *(images.read(id) for id in row)] for query, row in enumerate(ids.tolist())]
         save_sheet(draw_sheet(rows), sheet)
     return {
-        asked.name(query): [Neighbor(path_from_here(images, id), value) for id, value in zip(row, values, strict=True)]
+        query_images.name(query): [
+            Neighbor(path_from_here(images, id), value) for id, value in zip(row, values, strict=True)
+        ]
         for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))
     }
 
@@ -90,7 +92,7 @@ def neighbors(
 def _own_index(weights: str, data: str) -> Path:
     """The index folder: in the run, beside the weight file, or in the cache for weights without a folder."""
     key = cache_key(data if data in NAMED else str(Path(data).resolve()))
-    owner = RunDirectory(cache_dir() / cache_key(weights)) if names_weights(weights) else directory_of(weights)
+    owner = RunDirectory(cache_dir() / cache_key(weights)) if is_weight_name(weights) else directory_of(weights)
     return owner.index(key)
 
 

@@ -157,12 +157,12 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
             if rows is None:
                 log.warning("cannot be read: %s", path)
             counted, failed = counted + 1, failed + (rows is None)
-    seen = "1 image" if counted == 1 else f"{counted:,} images"
+    images_text = "1 image" if counted == 1 else f"{counted:,} images"
     unread = f", {failed} of them cannot be read" if failed else ""
     on_them = "" if finder is None else ", 1 object" if objects == 1 else f", {objects:,} objects"
-    log.info("%s%s%s", seen, unread, on_them)
+    log.info("%s%s%s", images_text, unread, on_them)
     if trust is not None and counted > failed:
-        _say_how_far_to_trust(trust, counted - failed, probability, unfamiliar)
+        _log_reliability(trust, counted - failed, probability, unfamiliar)
     return Predictions(kept, counted, failed)
 
 
@@ -189,7 +189,7 @@ def _listed(source: str) -> list[str]:
     return [str(path.parent / line) for line in read_list(path, "sources") if not line.startswith("#")]
 
 
-def _say_how_far_to_trust(trust: Trust, images: int, probability: float, unfamiliar: int) -> None:
+def _log_reliability(trust: Trust, images: int, probability: float, unfamiliar: int) -> None:
     """Log the expected accuracy, by cross-validation and by the probabilities; warn if many images are unfamiliar.
 
     Args:

@@ -11,7 +11,7 @@ from csml.api.auto_preset import choose_preset, explain, is_automatic
 from csml.api.data import data_setting, open_splits
 from csml.api.pretraining_evaluation import evaluate_baselines, evaluate_run, store_features
 from csml.api.run import PathLike, Run, path_of
-from csml.api.session import Options, Session, device_for, run_session, settled, start, train
+from csml.api.session import Options, Session, device_for, run_session, start, train, with_resolved_hardware
 from csml.api.settings import given, training_config
 from csml.config import (
     DEFAULT_FRAMEWORK,
@@ -139,7 +139,7 @@ def _train_on(data: DataSplits, world: World, config: PretrainConfig, options: O
     check_against_data(config, len(data.train))
     name = f"{sources_title(config.data)}-{config.method.run_name(config.views.cross_sample)}"
     with run_session(world, "pretrain", config, options, name, data.notes) as session:
-        config = settled(session, config)
+        config = with_resolved_hardware(session, config)
         fabric = device_for(data.train, config)
         if config.model.weights:
             _keep_start(session, config)
@@ -147,7 +147,7 @@ def _train_on(data: DataSplits, world: World, config: PretrainConfig, options: O
         evaluate_baselines(session.run, config, data, fabric)
         task = Pretraining(config, data, session.run, fabric)
         train(session, task, config, fabric)
-        task.keep_best()
+        task.save_best_point()
         evaluate_run(session.run, config, data, fabric)
         store_features(session.run, config, data, fabric)
     return session.run.root

@@ -16,7 +16,7 @@ from csml.config import (
     RunConfig,
     SupervisedConfig,
     configure,
-    names_weights,
+    is_weight_name,
 )
 from csml.errors import CsmlError
 from csml.runs.locks import in_use
@@ -159,9 +159,9 @@ def paths_of(given: Any, key: str) -> list[Path]:
     return [Path(str(path_of(path))) for path in paths]
 
 
-def using(weights: str) -> AbstractContextManager[None]:
+def run_in_use(weights: str) -> AbstractContextManager[None]:
     """Prevent the run of these weights, if there is one, from being overwritten meanwhile."""
-    run = None if names_weights(weights) else directory_of(weights)
+    run = None if is_weight_name(weights) else directory_of(weights)
     return in_use(run.root) if run is not None and run.config.exists() else nullcontext()
 
 

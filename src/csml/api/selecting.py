@@ -13,7 +13,7 @@ from csml.api.data import data_setting, open_splits
 from csml.api.run import PathLike, Run, path_of
 from csml.api.session import device_for
 from csml.api.settings import given, using_config
-from csml.config import SelectConfig, names_weights
+from csml.config import SelectConfig, is_weight_name
 from csml.console import show_log
 from csml.data.failures import Failures
 from csml.data.image_names import Names, path_from_here
@@ -109,7 +109,7 @@ def _known(images: Images, table: str | None, weights: str) -> tuple[torch.Tenso
     """Labels so far `(N,)`, −1 where there is none, and by path: from the table, or else those of the run."""
     labels = np.full(len(images), -1)
     file = Path(table).expanduser() if table else directory_of(weights).labels
-    if table is None and (names_weights(weights) or not file.exists()):
+    if table is None and (is_weight_name(weights) or not file.exists()):
         log.info("no labels yet: the images are chosen to span the data")
         return torch.from_numpy(labels), {}
     names = Names(images)
@@ -128,7 +128,7 @@ def _known(images: Images, table: str | None, weights: str) -> tuple[torch.Tenso
 
 def _seen(weights: str, images: Images, config: SelectConfig) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Features `(N, C)`, and the probabilities `(N, K)` of the run's classifier if it has one."""
-    has_classifier = not names_weights(weights) and directory_of(weights).classifier.exists()
+    has_classifier = not is_weight_name(weights) and directory_of(weights).classifier.exists()
     classifier = load_classifier(weights)[0] if has_classifier else None
     backbone = load_backbone(weights, config.images.channels) if classifier is None else classifier.backbone
     fabric = device_for(images, config, backbone)

@@ -16,7 +16,7 @@ from csml.api.run import PathLike, Run, path_of
 from csml.config import RunConfig
 from csml.data.images import Images
 from csml.data.loading import fabric_for
-from csml.distributed.failure import ProcessLost, who_failed
+from csml.distributed.failure import ProcessLost, failed_process
 from csml.distributed.launch import is_launched, restart_count, was_restarted
 from csml.distributed.world import World
 from csml.errors import CsmlError, machine_problem
@@ -115,7 +115,7 @@ def _logged(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None
     except (OSError, RuntimeError, EOFError) as error:
         if (text := machine_problem(error)) is not None:
             raise CsmlError(f"{text} (in {run.root})") from error
-        if (text := who_failed(error)) is None:
+        if (text := failed_process(error)) is None:
             raise
         raise ProcessLost(f"{text}; resume {run.root} to continue") from error
     finally:
@@ -123,13 +123,13 @@ def _logged(world: World, config: RunConfig, run: RunDirectory) -> Iterator[None
         handler.close()
 
 
-def settled(session: Session, config: C) -> C:
+def with_resolved_hardware(session: Session, config: C) -> C:
     """The settings of a run with precision and memory layout decided: anew, or as recorded by a resumed run."""
     made: C = with_hardware(config, read_metadata(session.run.root) if session.resumed else {})
     return made
 
 
-def computing(config: RunConfig, fabric: Fabric) -> dict[str, Any]:
+def hardware_record(config: RunConfig, fabric: Fabric) -> dict[str, Any]:
     """Device, precision and layout of the run, for run.json."""
     precision = fabric.strategy.precision.precision
     return {"precision": precision, "channels_last": config.hardware.channels_last is not False}
@@ -142,7 +142,7 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
         loop.resume()
     elif session.world.is_rank_zero:
         known = {"images": len(task.images), "fingerprint": task.fingerprint, "device": str(fabric.device)}
-        known |= computing(config, fabric)
+        known |= hardware_record(config, fabric)
         write_metadata(session.run, session.verb, known)
     loop.fit()
 

@@ -23,7 +23,7 @@ from csml.config import (
     configure,
     field_keys,
     flatten,
-    names_weights,
+    is_weight_name,
     read_config_file,
 )
 from csml.errors import CsmlError
@@ -152,7 +152,7 @@ def with_absolute_paths(config: C) -> C:
 
 
 def _absolute(path: str | None) -> str | None:
-    if path is None or path in (RANDOM, IN_MEMORY) or "://" in path or names_weights(path):
+    if path is None or path in (RANDOM, IN_MEMORY) or "://" in path or is_weight_name(path):
         return path
     return str(Path(path).expanduser().absolute())
 

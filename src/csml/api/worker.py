@@ -11,7 +11,7 @@ from typing import NoReturn
 from csml.api.processes import write_answer
 from csml.console import show_log
 from csml.crash import crashed
-from csml.distributed.failure import ProcessLost, note_failure, who_failed
+from csml.distributed.failure import ProcessLost, failed_process, note_failure
 from csml.distributed.launch import leave_world
 from csml.errors import CsmlError, machine_problem
 from csml.runs.interruption import Interrupted
@@ -47,7 +47,7 @@ def main() -> int:
         write_answer(call, rank, "stopped", None)
         return 130
     except Exception as error:
-        if (lost := who_failed(error)) is not None:
+        if (lost := failed_process(error)) is not None:
             write_answer(call, rank, "lost", lost)
             return 1
         note_failure(error)

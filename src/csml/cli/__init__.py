@@ -66,7 +66,7 @@ def _dispatch(words: list[str]) -> int:
             raise CsmlError(f"there is no command {words[0]!r}; {right}")
         return _run(COMMANDS[words[0]], words[1:])
     except CsmlError as error:
-        _tell_the_others(error)
+        _notify_other_processes(error)
         print(f"csml: error: {one_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -95,18 +95,18 @@ def _failed(error: Exception, words: list[str]) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    text = _tell_the_others(error) or machine_problem(error)
+    text = _notify_other_processes(error) or machine_problem(error)
     print(f"csml: error: {one_line(crashed(error, words) if text is None else text)}", file=sys.stderr)
     return 2 if text is not None else 70
 
 
-def _tell_the_others(error: Exception) -> str | None:
+def _notify_other_processes(error: Exception) -> str | None:
     """Tell the other processes of the run why this one ends; or return which of them has failed."""
     if "torch.distributed" not in sys.modules:  # importing it takes seconds
         return None
-    from csml.distributed.failure import ProcessLost, note_failure, who_failed
+    from csml.distributed.failure import ProcessLost, failed_process, note_failure
 
-    lost = who_failed(error)
+    lost = failed_process(error)
     if lost is None and not isinstance(error, ProcessLost):
         note_failure(error)
     return lost

@@ -12,7 +12,7 @@ from csml.config.build import leaves
 from csml.console import is_rank_zero
 
 _WEIGHTS = Positional("weights", "A run directory or a weight file, of csml or another trainer; or lite0, timm:NAME.")
-_JUDGED = Positional(
+_EVALUATED = Positional(
     "weights", f"{_WEIGHTS.help} As a baseline: pixels (32×32), random (an untrained resnet18), random:NAME."
 )
 _START = Positional(_WEIGHTS.name, _WEIGHTS.help, required=False)
@@ -175,7 +175,7 @@ _ALL = (
         "Write the features of every image of a folder to a file.",
         settings.EmbedConfig,
         "csml.api.embedding",
-        positional=(_JUDGED,),
+        positional=(_EVALUATED,),
         keywords={"output": "features.npy"},
     ),
     Command(
@@ -184,7 +184,7 @@ _ALL = (
         "Find the images of a folder that are most similar to given ones. The index is built once and kept.",
         settings.NeighborsOfConfig,
         "csml.api.neighbors",
-        positional=(_JUDGED, Positional("queries", "Image files.", many=True)),
+        positional=(_EVALUATED, Positional("queries", "Image files.", many=True)),
     ),
     Command(
         "check",
@@ -201,7 +201,7 @@ _ALL = (
         "Choose the images whose labels would help most, as a file to fill in. No labels are needed to start.",
         settings.SelectConfig,
         "csml.api.selecting",
-        positional=(_JUDGED, Positional("n", "Number of images.")),
+        positional=(_EVALUATED, Positional("n", "Number of images.")),
         keywords={"output": "to-label.csv"},
     ),
     Command(
@@ -226,7 +226,7 @@ _ALL = (
         "Classify test images by the weighted vote of their nearest training images.",
         settings.KnnConfig,
         "csml.api.evaluating",
-        positional=(_JUDGED,),
+        positional=(_EVALUATED,),
     ),
     Command(
         "linear",
@@ -234,7 +234,7 @@ _ALL = (
         "Train a linear classifier on frozen features and test it.",
         settings.LinearConfig,
         "csml.api.evaluating",
-        positional=(_JUDGED,),
+        positional=(_EVALUATED,),
         presets=PRESETS,
         flags={"resume": "Continue where an interrupted command stopped."},
     ),

@@ -68,8 +68,8 @@ class Options:
         Raises:
             CsmlError: an unknown option, a missing value or argument. `configure` checks the values themselves.
         """
-        if (asked := self._asked(words)) is not None:
-            print(self.help(asked or None), end="")
+        if (topic := self._help_topic(words)) is not None:
+            print(self.help(topic or None), end="")
             sys.exit(0)
         named, loose = self._split(words)
         own = {name: convert(kind, named.pop(name), name) for name, (kind, _) in self.own().items() if name in named}
@@ -83,7 +83,7 @@ class Options:
             **own,
         )
 
-    def _asked(self, words: list[str]) -> str | None:
+    def _help_topic(self, words: list[str]) -> str | None:
         """The topic of --help: "" for the common settings; None: --help is not there."""
         for place, word in enumerate(words):
             name, equals, topic = word.partition("=")

@@ -191,8 +191,8 @@ def check(result: "Checked") -> int:
             table.add_row(kind.replace("_", " "), "", f"not checked: {result.unchecked[kind]}")
             continue
         worst = result.of(kind)[0] if count else None
-        seen = "" if worst is None else f"{worst.path}: {worst.detail}{f' ({worst.other})' if worst.other else ''}"
-        table.add_row(kind.replace("_", " "), f"{count:,}", Text(seen))
+        text = "" if worst is None else f"{worst.path}: {worst.detail}{f' ({worst.other})' if worst.other else ''}"
+        table.add_row(kind.replace("_", " "), f"{count:,}", Text(text))
     Console().print(table)
     if result.failed:
         log.error("failed on %s", ", ".join(result.failed))

@@ -46,8 +46,8 @@ from csml.config.network import (
     TORCHVISION,
     BackboneConfig,
     ModelConfig,
-    is_unlearnt,
-    names_weights,
+    is_untrained,
+    is_weight_name,
 )
 from csml.config.optimizer import OptimizerConfig
 from csml.config.presets import (
@@ -158,10 +158,10 @@ __all__ = [
     "fitted_to_data",
     "flatten",
     "is_path",
-    "is_unlearnt",
+    "is_untrained",
+    "is_weight_name",
     "join_sources",
     "lay_over",
-    "names_weights",
     "nest",
     "preset_settings",
     "read_config_file",

@@ -35,12 +35,12 @@ STAGES: tuple[int, ...] = (1, 2, 3, 4)
 """Stages that every backbone has."""
 
 
-def names_weights(weights: str) -> bool:
+def is_weight_name(weights: str) -> bool:
     """Whether `weights` is the name of weights and not a path."""
-    return weights.startswith(TIMM) or weights in PACKAGED or is_unlearnt(weights)
+    return weights.startswith(TIMM) or weights in PACKAGED or is_untrained(weights)
 
 
-def is_unlearnt(weights: str) -> bool:
+def is_untrained(weights: str) -> bool:
     """Whether `weights` stands for an untrained representation, used as a baseline."""
     return weights in (PIXELS, RANDOM) or weights.startswith(f"{RANDOM}:")
 
@@ -87,7 +87,7 @@ class ModelConfig(BackboneConfig):
 
     def check(self) -> None:
         require(
-            self.weights is None or not is_unlearnt(self.weights),
+            self.weights is None or not is_untrained(self.weights),
             "weights",
             f"weights that were trained, not {self.weights}; leave it out to start from scratch",
         )

@@ -78,7 +78,7 @@ class DecodedStore:
         key = cache_key(_FORMAT, str(path), status.st_size, status.st_mtime_ns, self.side, self.reading)
         return decoded_folder() / key[:2] / key[2:]
 
-    def lacking(self, paths: Iterable[Path]) -> int:
+    def missing(self, paths: Iterable[Path]) -> int:
         """How many of the images are not cached yet."""
         return sum(not (entry and entry.exists()) for entry in map(self.entry, paths))
 
@@ -144,11 +144,11 @@ def describe_cache(config: ImagesConfig, images: int, paths: Iterable[Path]) -> 
             f"images.cache: off, because {images:,} decoded images take about {room:,.0f} GB "
             f"(images.cache_gb {config.cache_gb:g}); every epoch decodes every file"
         )
-    lacking = store.lacking(paths)
-    if lacking == 0:
+    missing = store.missing(paths)
+    if missing == 0:
         return f"images.cache: all {images:,} images are decoded"
-    store.make_room(lacking)
-    return f"images.cache: {lacking:,} images are decoded once, to {store.side} pixels (about {room:.2g} GB)"
+    store.make_room(missing)
+    return f"images.cache: {missing:,} images are decoded once, to {store.side} pixels (about {room:.2g} GB)"
 
 
 def decoded_folder() -> Path:

@@ -70,14 +70,14 @@ def center_batches(
     return iter(loader(_CenterCutter(images, config.center_size, config.eval_crop), batches, workers, pin))
 
 
-def worker_count(images: Images, asked: int | None, accelerator: str) -> int:
-    """Number of decoding workers: `asked`, else 0 for arrays, 1 if the CPU trains, one per spare core with a GPU.
+def worker_count(images: Images, workers: int | None, accelerator: str) -> int:
+    """Number of decoding workers: `workers`, else 0 for arrays, 1 if the CPU trains, one per spare core with a GPU.
 
     If the CPU trains and all images are cached, no worker is needed.
     """
     cores = cores_each()
-    if asked is not None:
-        return asked
+    if workers is not None:
+        return workers
     if isinstance(source_of(images), ArrayImages) or cores == 1 or (accelerator == "cpu" and all_decoded(images)):
         return 0
     return 1 if accelerator == "cpu" else min(16, cores - 1)
@@ -90,7 +90,7 @@ def all_decoded(images: Images) -> bool:
         return all(all_decoded(member) for member in source.members)
     if not isinstance(source, FolderImages) or source.decoded is None:
         return False
-    return source.decoded.lacking(source.path(id) for id in source_ids(images).tolist()) == 0
+    return source.decoded.missing(source.path(id) for id in source_ids(images).tolist()) == 0
 
 
 def fabric_for(images: Images, workers: int | None, hardware: HardwareConfig) -> Fabric:
@@ -98,9 +98,9 @@ def fabric_for(images: Images, workers: int | None, hardware: HardwareConfig) ->
     return build_fabric(hardware, worker_count(images, workers, accelerator_of(hardware)))
 
 
-def workers_for_epoch(images: Images, asked: int | None, hardware: HardwareConfig, accelerator: str) -> int:
+def workers_for_epoch(images: Images, workers: int | None, hardware: HardwareConfig, accelerator: str) -> int:
     """Number of workers for the next epoch. After the first epoch all images may be cached: then all cores train."""
-    workers = worker_count(images, asked, accelerator)
+    workers = worker_count(images, workers, accelerator)
     if not isinstance(source_of(images), ArrayImages):
         use_cores(hardware, accelerator, workers)
     return workers

@@ -28,7 +28,7 @@ def note_failure(error: BaseException) -> None:
             _store().set(_key("failed", dist.get_rank()), f"{_here()} failed: {one_line(error, 500)}")
 
 
-def who_failed(error: BaseException) -> str | None:
+def failed_process(error: BaseException) -> str | None:
     """The process that failed, and why, as far as known; None if this error has another cause."""
     if not dist.is_initialized() or not isinstance(error, RuntimeError) or not is_lost(error):
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from csml.config import is_unlearnt, names_weights
+from csml.config import is_untrained, is_weight_name
 from csml.evaluation.baselines import START, TITLES
 from csml.runs.metadata import verb_of
 from csml.runs.run_of_weights import directory_of
@@ -25,7 +25,7 @@ def shortfall(weights: str, measure: str, accuracy: float, scores: Mapping[str, 
         scores: baseline → accuracy.
     """
     better = {name: share for name, share in scores.items() if share > accuracy}
-    if not better or is_unlearnt(weights):
+    if not better or is_untrained(weights):
         return None
     listed = " and ".join(f"{TITLES[name]} ({share:.1%})" for name, share in sorted(better.items(), key=_strongest))
     return f"{measure} {accuracy:.1%} is below {listed}: {_advice(weights, better, scores)}"
@@ -36,7 +36,7 @@ def _strongest(item: tuple[str, float]) -> float:
 
 
 def _advice(weights: str, better: Mapping[str, float], scores: Mapping[str, float]) -> str:
-    run = None if names_weights(weights) else directory_of(weights)
+    run = None if is_weight_name(weights) else directory_of(weights)
     if run is None or not run.config.exists():
         return "these weights do not suit the images; try others, or pretrain from them on the images"
     if START in better:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from lightning_fabric import Fabric
 
-from csml.config import PIXELS, STAGES, BackboneConfig, KnnConfig, is_unlearnt, names_weights
+from csml.config import PIXELS, STAGES, BackboneConfig, KnnConfig, is_untrained, is_weight_name
 from csml.data.images import Images, evenly_spaced
 from csml.distributed.world import world_of
 from csml.errors import CsmlError
@@ -96,10 +96,10 @@ class Baselines:
 
 def baselines_of_weights(weights: str, train: Images, val: Images) -> Baselines:
     """The baselines of `weights`."""
-    if is_unlearnt(weights):
+    if is_untrained(weights):
         references = {} if weights == PIXELS else {PIXELS: Reference(PIXELS, partial(RawPixels, train.channels))}
         return _baselines(references, None, train, val)
-    run = None if names_weights(weights) else directory_of(weights)
+    run = None if is_weight_name(weights) else directory_of(weights)
     return baselines_of_run(network_of(weights), run if run and run.config.exists() else None, train, val)
 
 

@@ -14,7 +14,7 @@ from csml.evaluation.voc_ap import voc_scores
 from csml.models.detectors import Detector
 
 
-class Tested(NamedTuple):
+class TestResult(NamedTuple):
     """The result of a test."""
 
     scores: dict[str, Any]
@@ -55,7 +55,7 @@ class DetectionTest:
         # Shared by all tests, so that the log names an unreadable file only once.
         self.failures = Failures(scenes.images, reading.max_failed, "--scenes.max_failed")
 
-    def run(self, detector: Detector, show: int = 0) -> Tested:
+    def run(self, detector: Detector, show: int = 0) -> TestResult:
         """Test a detector; `show`: number of images whose detections are kept for a sheet."""
         scenes = self.scenes
         every = max(1, len(scenes) // show) if show else len(scenes) + 1
@@ -71,8 +71,8 @@ class DetectionTest:
             scores = voc_scores(scenes, results, self.voc_points, seen)
         else:
             scores = coco_scores(scenes, results, self.masks and scenes.annotations.have_masks(), seen)
-        return Tested(scores, results, seen, shown)
+        return TestResult(scores, results, seen, shown)
 
-    def errors(self, tested: Tested) -> dict[str, Any]:
+    def errors(self, tested: TestResult) -> dict[str, Any]:
         """Curves, threshold, confusion matrix and errors by kind."""
         return detection_errors(self.scenes, tested.results, tested.seen)

@@ -90,7 +90,7 @@ def evaluate_knn(
         for name, images in (("training", train), ("test", val))
     )
     if isinstance(backbone, RawPixels):
-        kept, test = less_mean(kept, test, config.stage, world_of(fabric))
+        kept, test = centered(kept, test, config.stage, world_of(fabric))
     shares, trained_on, tested = knn_accuracy(kept, test, config.stage, config.k, config.temperature, fabric)
     return {
         "accuracy": {str(k): share for k, share in zip(config.k, shares, strict=True)},
@@ -102,7 +102,7 @@ def evaluate_knn(
     }
 
 
-def less_mean(train: Features, test: Features, stage: int, world: World) -> tuple[Features, Features]:
+def centered(train: Features, test: Features, stage: int, world: World) -> tuple[Features, Features]:
     """Subtract the mean of the training features over all processes from both. This makes raw pixels a stronger
     baseline."""
     rows, _ = train.readable(stage)

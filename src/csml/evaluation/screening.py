@@ -76,7 +76,7 @@ def outliers(features: Tensor, k: int = 5) -> Tensor:
     return scores
 
 
-def far_out(scores: Tensor, far: float = FAR) -> Tensor:
+def outlier_ids(scores: Tensor, far: float = FAR) -> Tensor:
     """Ids of outliers, the farthest first: scores `(N,)` that exceed the median by `far` robust standard deviations."""
     known = scores[~scores.isnan()]
     if len(known) < 2:

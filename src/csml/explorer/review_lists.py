@@ -9,7 +9,7 @@ import torch
 
 from csml.data.images import UNLABELED
 from csml.evaluation.image_quality import Quality, image_quality
-from csml.evaluation.screening import far_out, likely_wrong_labels, near_duplicates, outliers
+from csml.evaluation.screening import likely_wrong_labels, near_duplicates, outlier_ids, outliers
 from csml.explorer.background import BackgroundValue
 from csml.explorer.network_view import NetworkView
 from csml.explorer.workbench import Workbench
@@ -112,7 +112,7 @@ def _duplicates(view: NetworkView, similarity: float) -> ReviewList:
 
 def _outliers(view: NetworkView) -> ReviewList:
     scores = outliers(view.index.features, _NEAREST)
-    ids = far_out(scores)[:_MOST].tolist()
+    ids = outlier_ids(scores)[:_MOST].tolist()
     return ReviewList(ids, [f"cosine with the nearest {1 - float(scores[id]):.2f}" for id in ids])
 
 

@@ -19,5 +19,5 @@ def with_channels(net: nn.Module, channels: int) -> nn.Module:
     old.weight, old.in_channels = (
         nn.Parameter(weight.contiguous()),
         channels,
-    )  # in place, because it may be a subclass
+    )  # in place: it may be a subclass
     return net

@@ -26,7 +26,7 @@ from csml.reporting.scores import (
     training_curves,
 )
 from csml.reporting.seed_groups import overview
-from csml.reporting.svg import worth_showing
+from csml.reporting.svg import nonempty_charts
 from csml.reporting.views_sheet import draw_views
 
 log = logging.getLogger("csml")
@@ -133,8 +133,8 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
     _tests(content, [one for one in seen if one.tests is not None])
     for chart in classifier_charts(runs):
         (content.confusions if chart.kind == "matrix" else content.classes).append(chart)
-    content.scores, content.curves = worth_showing(content.scores), worth_showing(content.curves)
-    content.classes, content.confusions = worth_showing(content.classes), worth_showing(content.confusions)
+    content.scores, content.curves = nonempty_charts(content.scores), nonempty_charts(content.curves)
+    content.classes, content.confusions = nonempty_charts(content.classes), nonempty_charts(content.confusions)
     content.comparisons, content.detectors = comparisons(runs), detector_tests(runs, _MOST_MAPS)
     return content
 

@@ -13,7 +13,7 @@ from csml.reporting.pictures import data_url
 from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import MOST_CLASSES, confusion_chart
 from csml.reporting.seed_groups import group_by_seed, group_name, mean_of
-from csml.reporting.svg import worth_showing
+from csml.reporting.svg import nonempty_charts
 
 _MOST_CURVES = 8
 _DRAWN = ("Confusions",)
@@ -65,7 +65,7 @@ def comparisons(runs: list[FinishedRun]) -> list[Chart]:
     ]
     charts = [Chart("AP50 by class, worst first", "bars", by_class, y="%")] if order else []
     charts += [Chart("Errors of detectors by kind", "bars", errors, y="number")] if errors else []
-    return worth_showing(charts)
+    return nonempty_charts(charts)
 
 
 def _mean(values: list[float | None]) -> float | None:
@@ -88,7 +88,7 @@ def _test(run: FinishedRun, result: dict[str, Any]) -> DetectorTest:
         counts, names = result["confusion"]["counts"], result["confusion"]["names"]
         charts.append(confusion_chart(f"Confusions of {run.name}", counts, names, x="detected class", y="true class"))
     return DetectorTest(
-        run.name, sections, worth_showing(charts), pictures, f"at least {chosen['score']:.2f} ({chosen['why']})"
+        run.name, sections, nonempty_charts(charts), pictures, f"at least {chosen['score']:.2f} ({chosen['why']})"
     )
 
 

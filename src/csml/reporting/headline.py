@@ -35,7 +35,7 @@ def headline(runs: list[FinishedRun], labeled: bool = True) -> str:
         by = next((words for key, words in _BY.items() if key in task), f"({task})")
         first = f"{best} recognises {_spread(values)} of 100 test pictures {by}"
     beside = [f"{name} {_spread(shares)}" for name, shares in others]
-    beside += [f"{name} {share:.0f}" for name, share in _to_beat(runs, task)]
+    beside += [f"{name} {share:.0f}" for name, share in _baselines(runs, task)]
     minutes = next((row["minutes"] for row in summary(runs)[1] if row["name"] == best and row["minutes"]), None)
     took = "" if not minutes else f" It took {_time(minutes)}."
     return f"{first}{'; ' if beside else ''}{', '.join(beside)}.{took}"
@@ -52,15 +52,15 @@ def _unmeasured(runs: list[FinishedRun], labeled: bool) -> str:
     )
 
 
-def _to_beat(runs: list[FinishedRun], task: str) -> list[tuple[str, float]]:
+def _baselines(runs: list[FinishedRun], task: str) -> list[tuple[str, float]]:
     """Baselines in percent, the best of each over the runs, strongest first."""
     best: dict[str, float] = {}
     for run in runs:
         for name, scores in baselines_of(run).items():
             if task in scores:
                 best[name] = max(best.get(name, 0.0), scores[task])
-    told = [(_AS.get(TITLES[name], TITLES[name]), share) for name, share in best.items()]
-    return sorted(told, key=lambda one: -one[1])
+    named = [(_AS.get(TITLES[name], TITLES[name]), share) for name, share in best.items()]
+    return sorted(named, key=lambda one: -one[1])
 
 
 def without_folders(value: Any) -> str:

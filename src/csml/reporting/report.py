@@ -46,7 +46,7 @@ def report(
         raise CsmlError("runs: an empty list; give at least one run directory")
     started = time.monotonic()
     found = [run.moved_to(made.data) for run in read_runs(names)]
-    path = Path(made.output).expanduser() if made.output else _beside(names)
+    path = Path(made.output).expanduser() if made.output else _default_output(names)
     _require_places(path, made.figures)
     with ExitStack() as used:
         for run in found:
@@ -85,6 +85,6 @@ def _make_folder(key: str, folder: Path) -> None:
         raise CsmlError(f"{key} cannot make {folder} ({disk_problem(error)})") from error
 
 
-def _beside(names: list[str]) -> Path:
+def _default_output(names: list[str]) -> Path:
     first = Path(names[0]).expanduser()
     return RunDirectory(first if len(names) == 1 else first.absolute().parent).report

@@ -99,10 +99,10 @@ def _bars(chart: Chart, y_of: _Place, turned: bool) -> list[str]:
                 continue
             left = middle + (number - len(chart.series) / 2) * width
             top, zero = y_of(value), y_of(0.0)
-            told = escape(f"{series.name}, {name}: {value:.4g} {chart.y}")
+            tooltip = escape(f"{series.name}, {name}: {value:.4g} {chart.y}")
             parts.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{width * 0.92:.1f}" height="{max(zero - top, 0.5):.1f}" '
-                f'fill="{_colour(number)}"><title>{told}</title></rect>'
+                f'fill="{_colour(number)}"><title>{tooltip}</title></rect>'
             )
             if width > 26:
                 parts.append(
@@ -128,10 +128,10 @@ def _matrix(chart: Chart) -> tuple[str, float]:
         )
         for column, value in enumerate(series.y):
             x, share = margin + column * side, (value or 0.0) / most
-            told = f"{series.name}, predicted as {chart.labels[column]}: {value:g}"
+            tooltip = f"{series.name}, predicted as {chart.labels[column]}: {value:g}"
             parts.append(
                 f'<rect class="cell" x="{x:.1f}" y="{y:.1f}" width="{side:.1f}" height="{side:.1f}" '
-                f'fill-opacity="{share:.2f}"><title>{escape(told)}</title></rect>'
+                f'fill-opacity="{share:.2f}"><title>{escape(tooltip)}</title></rect>'
             )
             if side > 18 and value:
                 parts.append(
@@ -152,9 +152,9 @@ def _legend(number: int, name: str) -> str:
     return f'{_mark(number, x, y, name)}<text x="{x + 10:.1f}" y="{y + 4}">{escape(_short(name, 32))}</text>'
 
 
-def _mark(number: int, x: float, y: float, told: str) -> str:
+def _mark(number: int, x: float, y: float, tooltip: str) -> str:
     """A mark whose shape, not only its colour, identifies the series."""
-    title, fill = f"<title>{escape(told)}</title>", f'fill="{_colour(number)}"'
+    title, fill = f"<title>{escape(tooltip)}</title>", f'fill="{_colour(number)}"'
     match _MARKS[number % len(_MARKS)]:
         case "circle":
             return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" {fill}>{title}</circle>'
@@ -198,7 +198,7 @@ def _short(name: str, longest: int = _LONGEST) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[-end:]}"
 
 
-def worth_showing(charts: Sequence[Chart]) -> list[Chart]:
+def nonempty_charts(charts: Sequence[Chart]) -> list[Chart]:
     """Charts with content: a line of at least two points, bars with values, a matrix of at least two classes."""
     return [chart for chart in charts if _shows(chart)]
 

@@ -61,7 +61,7 @@ class Holder:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         return Holder(" ".join(words), os.getpid(), socket.gethostname(), _start_time(os.getpid()), since)
 
-    def may_live(self) -> bool:
+    def may_be_alive(self) -> bool:
         """False if it is known to be dead: this machine has no such process, or its number was reused."""
         if self.machine != socket.gethostname():
             return True
@@ -131,7 +131,7 @@ def in_use(directory: Path) -> Iterator[None]:
         if count > 1:
             _used[directory] = (count - 1, file)
         elif file is not None:
-            _let_go(file, directory / USED)
+            _release(file, directory / USED)
 
 
 def require_unused(directory: Path) -> None:
@@ -141,14 +141,14 @@ def require_unused(directory: Path) -> None:
             with only_writer(file.parent):
                 pass
     for file in directory.rglob(USED):
-        if not _is_let_go(file):
+        if not _is_released(file):
             raise CsmlError(
                 f"{file.parent} is being used by another csml, such as explore, knn or report; wait until it has "
                 "ended, stop it, or choose another directory"
             )
 
 
-def unclaimed(work: Sequence[T], place: Callable[[T], Path], world: World, stopped: Callable[[], int]) -> Iterator[T]:
+def lock_each(work: Sequence[T], place: Callable[[T], Path], world: World, stopped: Callable[[], int]) -> Iterator[T]:
     """Yield each item while this command holds its lock. An item that another command holds is yielded after that
     command has finished it or died.
 
@@ -233,14 +233,14 @@ def _opened(path: Path, how: int = fcntl.LOCK_EX) -> tuple[IO[str], bool]:
         file.close()  # the previous holder removed the file after we opened it and before we locked it
 
 
-def _let_go(file: IO[str], path: Path) -> None:
+def _release(file: IO[str], path: Path) -> None:
     """Release a shared lock; the last process removes the file."""
     with file, contextlib.suppress(OSError):
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
 
 
-def _is_let_go(path: Path) -> bool:
+def _is_released(path: Path) -> bool:
     """Whether no process shares the lock of a file any more; the file is then removed."""
     if path.parent.resolve() in _used:
         return False
@@ -256,7 +256,7 @@ def _is_let_go(path: Path) -> bool:
 
 def _is_free(file: IO[str]) -> bool:
     before = _holder(file)
-    return before is None or not before.may_live()
+    return before is None or not before.may_be_alive()
 
 
 def _holder(file: IO[str]) -> Holder | None:

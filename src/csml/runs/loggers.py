@@ -56,7 +56,7 @@ def open_loggers(run: RunDirectory, resume_epoch: int, config: Monitored) -> "Al
     """
     monitor, settings = config.monitor, flatten(as_settings(config))
     others: dict[str, Logger] = {}
-    if _wants_board(monitor.tensorboard):
+    if _wants_tensorboard(monitor.tensorboard):
         others["tensorboard"] = TensorBoard(run.tensorboard, resume_epoch)
     if monitor.wandb is not None:
         with _one_line("wandb"):
@@ -184,8 +184,8 @@ def _remember_id(run: RunDirectory, service: str, id: str) -> None:
     write_json(run.loggers, {**ids, service: id})
 
 
-def _wants_board(asked: bool | None) -> bool:
-    if asked:
+def _wants_tensorboard(setting: bool | None) -> bool:
+    if setting:
         with extra("tensorboard", "monitor.tensorboard"):
             importlib.import_module("tensorboard")
-    return importlib.util.find_spec("tensorboard") is not None if asked is None else asked
+    return importlib.util.find_spec("tensorboard") is not None if setting is None else setting

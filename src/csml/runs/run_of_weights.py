@@ -3,14 +3,14 @@
 import re
 from pathlib import Path
 
-from csml.config import names_weights
+from csml.config import is_weight_name
 from csml.runs.directory import RunDirectory
 
 
 def result_file(weights: str, name: str) -> Path:
     """The result file of a verb that evaluates weights: in their run, beside their file, or ./knn-NAME.json for a
     name."""
-    if names_weights(weights):
+    if is_weight_name(weights):
         return Path(f"{name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', weights)}.json")
     return directory_of(weights).result(name)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from csml.config import as_settings, flatten, names_weights, read_yaml
+from csml.config import as_settings, flatten, is_weight_name, read_yaml
 from csml.errors import CsmlError
 from csml.files import atomic_write
 from csml.runs.directory import RunDirectory
@@ -61,7 +61,7 @@ def trained_with(weights: Path, more: tuple[str, ...] = ()) -> dict[str, Any]:
     """Settings to inherit from weights: data, images, hardware and the keys `more` of a run directory, or the image
     size recorded in a weight file of csml."""
     weights = weights.expanduser()
-    if not names_weights(str(weights)) and RunDirectory(weights).config.exists():
+    if not is_weight_name(str(weights)) and RunDirectory(weights).config.exists():
         return inherited(read_settings(weights), more)
     from csml.weights import weight_facts  # imports torch, which takes seconds; most callers have a run directory
 

@@ -55,7 +55,7 @@ def search_omega(features: Tensor, good: Tensor, k: int, epoch: int, recall: flo
     )
 
 
-def thinned(omega: Omega, keep: float, mutual: bool) -> Omega:
+def filter_neighbors(omega: Omega, keep: float, mutual: bool) -> Omega:
     """Keep only the most similar pairs (`keep` < 1) and only mutual neighbours (`mutual`).
 
     The places of dropped neighbours are filled with the image's remaining ones, in turn, so that a uniform draw from

@@ -138,7 +138,7 @@ class Detection:
         """The weights to use: the average, if there is one."""
         return self.network if self.average is None else self.average
 
-    def keep_best(self) -> None:
+    def load_best_weights(self) -> None:
         """Load the weights of the best test into the network, if there was one."""
         if self.best is not None:
             self.kept.load_state_dict(read_tensors(self.run.best_detector))

@@ -77,7 +77,7 @@ class TrainingLoop:
 
     def train_epoch(self, signals: StopSignals) -> None:
         """Train the remaining steps of the current epoch; between steps, save checkpoints and stop on signals."""
-        saved = asked = time.monotonic()
+        saved = requested = time.monotonic()
         # The bar counts the steps of the whole run, so that "left" is the remaining time of the run.
         with Progress(self.where(), total=self.task.timetable.steps, done=self._steps_done()) as bar:
             for batch in self.task.batches(self.epoch, self.step):
@@ -86,14 +86,14 @@ class TrainingLoop:
                 if batch.part.in_flight // self.world.size >= self.task.smallest_batch:  # the same in all processes
                     self.train_step(batch)
                 now = time.monotonic()
-                self.waited += arrived - asked
-                self.seconds += now - asked
+                self.waited += arrived - requested
+                self.seconds += now - requested
                 if batch.part.last:
                     self.step += 1
                     self.threads.adapt()
                     bar.advance(note=f"{self.means.anchors / self.seconds:,.0f} images/s")
                     saved = self._between_steps(signals, saved)
-                asked = time.monotonic()
+                requested = time.monotonic()
 
     def train_step(self, batch: Batch) -> None:
         """Add the gradient of one piece of a batch; after the last piece, step the optimizer."""

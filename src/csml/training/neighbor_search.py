@@ -20,7 +20,7 @@ from csml.methods.framework import Framework
 from csml.methods.key_memory import KeyMemory
 from csml.models.backbones import Backbone
 from csml.runs.directory import RunDirectory
-from csml.search.omega import Omega, purity, save_omega, search_omega, thinned, turnover
+from csml.search.omega import Omega, filter_neighbors, purity, save_omega, search_omega, turnover
 from csml.search.whitening import whitened
 from csml.weights import load_backbone
 
@@ -61,7 +61,7 @@ class NeighborSearch:
         """the keys to search in, at most one epoch old; None: the search uses other features"""
 
     @property
-    def to_draw_from(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def sets_to_draw(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """The neighbour sets from which x_p is drawn, and their similarities if they weight the draw; None: x_p =
         x_a."""
         if self.found is None or not self.config.views.neighbor_views:
@@ -102,7 +102,7 @@ class NeighborSearch:
         if settings.whiten > 0:
             features = whitened(features, good, settings.whiten, self.world)
         found = search_omega(features, good, settings.k, epoch, settings.recall, self.world)
-        found = thinned(found, settings.keep, settings.mutual)
+        found = filter_neighbors(found, settings.keep, settings.mutual)
         self.metrics = {"omega/purity": purity(found.indices, self.images.labels)}
         self.metrics["search_seconds"] = time.monotonic() - started
         if self.found is not None:

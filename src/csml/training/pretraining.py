@@ -96,7 +96,7 @@ class Pretraining:
 
     def batches(self, epoch: int, step: int) -> Iterator[CropBatch]:
         config, specs = self.config, crop_specs(self.config)
-        indices, similarities = self.search.to_draw_from
+        indices, similarities = self.search.sets_to_draw
 
         def plan(ids: np.ndarray, step: int) -> BatchPlan:
             numbers = generator_for(config.seed, epoch, step, 0)
@@ -181,7 +181,7 @@ class Pretraining:
         known = {"start/rank_me": signals.rank, "start/agreement": signals.agreement}
         return known if signals.knn20 is None else known | {"start/knn20": signals.knn20}
 
-    def keep_best(self) -> None:
+    def save_best_point(self) -> None:
         """Save the best point between start and end of the run as the backbone, and write the comparison."""
         if self.start_comparison is None:
             return

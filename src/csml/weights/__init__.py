@@ -19,7 +19,7 @@ from csml.config import (
     DetectConfig,
     DetectorConfig,
     ImagesConfig,
-    names_weights,
+    is_weight_name,
 )
 from csml.errors import CsmlError, some
 from csml.files import atomic_write, checksum
@@ -61,7 +61,7 @@ def load_backbone(path: str | Path, channels: int | None = None) -> Backbone:
     Returns:
         torchvision's network with torchvision's names and the identity as `fc`, or timm's network without classifier.
     """
-    if names_weights(str(path)):
+    if is_weight_name(str(path)):
         return load_named(str(path), channels or 3).eval()
     _refuse_detector(path)
     facts, tensors = weight_facts(path), read_tensors(_file(path, BACKBONE))
@@ -77,7 +77,7 @@ def load_backbone(path: str | Path, channels: int | None = None) -> Backbone:
 
 def network_of(path: str | Path) -> BackboneConfig:
     """The architecture of the network that the weights belong to."""
-    if names_weights(str(path)):
+    if is_weight_name(str(path)):
         return network_by_name(str(path))
     _refuse_detector(path)
     facts = weight_facts(path)
@@ -192,7 +192,7 @@ def weight_facts(path: str | Path) -> dict[str, Any]:
     """
     if str(path) == PIXELS:
         return {"size": raw_pixels.SIDE, "eval_crop": 1.0}
-    if names_weights(str(path)):
+    if is_weight_name(str(path)):
         return {}
     file = _file(path, BACKBONE)
     if file.suffix != ".safetensors":
@@ -213,7 +213,7 @@ def weights_digest(path: str | Path) -> str:
     name = str(path)
     if name in PACKAGES:
         return checksum(package_file(name))[:20]
-    return name if names_weights(name) else checksum(_file(path, BACKBONE))[:20]
+    return name if is_weight_name(name) else checksum(_file(path, BACKBONE))[:20]
 
 
 def _facts(backbone: Backbone, model: BackboneConfig, images: ImagesConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from csml.config import PACKAGED, PIXELS, RANDOM, TIMM, BackboneConfig, check, is_unlearnt
+from csml.config import PACKAGED, PIXELS, RANDOM, TIMM, BackboneConfig, check, is_untrained
 from csml.errors import CsmlError, reason
 from csml.extras import missing
 from csml.models.backbones import Backbone, build_backbone
@@ -37,7 +37,7 @@ def network_by_name(source: str) -> BackboneConfig:
     """The architecture of named weights."""
     if source == PIXELS:
         raise CsmlError("weights: pixels are not a network; they can only be evaluated, embedded and searched")
-    if is_unlearnt(source):
+    if is_untrained(source):
         network = BackboneConfig(source.removeprefix(RANDOM).removeprefix(":") or _UNTRAINED)
         check(network, "weights: ")
         return network
@@ -58,7 +58,7 @@ def load_named(source: str, channels: int = 3) -> Backbone:
     """Build the network of named weights, load them, and adapt it to images of this many channels."""
     if source == PIXELS:
         return RawPixels(channels)
-    if is_unlearnt(source):
+    if is_untrained(source):
         return untrained(network_by_name(source), channels)
     net = build_backbone(network_by_name(source).backbone)
     if source in PACKAGES:
