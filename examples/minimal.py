@@ -25,7 +25,7 @@ from csml.methods.queue import KeyQueue
 from csml.models.backbones import build_backbone, normalization
 from csml.models.encoder import Encoder
 from csml.models.split_batchnorm import split_batchnorm
-from csml.search.omega import Omega, search_omega, filter_neighbors
+from csml.search.omega import Omega, filter_neighbors, search_omega
 from csml.training.schedule import learning_rate
 from csml.views import cutmix
 from csml.views.augment import augment, draw_params
