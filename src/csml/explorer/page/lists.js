@@ -92,13 +92,14 @@ function remove() {
 export { remove };
 
 // The queue: labelled images stay in view until all are done, then the next ones are fetched.
-export async function refillQueue() {
+// told: what was said last may go; after labelling it is how many were labelled.
+export async function refillQueue(told = true) {
   const mine = ++asked;
   $("list-title").textContent = "choosing …";
   try {
     const { ids, notes } = await get(`/api/queue?n=${QUEUE}&by=${$("queue-by")?.value ?? "both"}`);
     if (tab !== "queue" || mine !== asked) return;
-    say(ids.length ? "Label what the list proposes, or lasso a group on the map." : "Nothing is left to label.");
+    if (told) say(ids.length ? "Label what the list proposes, or lasso a group on the map." : "Nothing is left to label.");
     await list(ids, notes, null, 0, "Every image that can be read has a label.");
   } catch (error) { if (mine === asked) $("list-title").textContent = ""; throw error; }
 }
@@ -114,7 +115,7 @@ export function toNext() {
 
 export async function afterLabelling(ahead) {
   if (tab !== "queue" || pending.size) return;
-  if (!listed().some(isUnlabelled)) await attempt(refillQueue); else if (!ahead) toNext();
+  if (!listed().some(isUnlabelled)) await attempt(() => refillQueue(false)); else if (!ahead) toNext();
 }
 
 export async function neighbors(id) {

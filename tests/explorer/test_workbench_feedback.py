@@ -1,0 +1,32 @@
+"""What the page says after something was done, and which image is in focus then, in a real browser."""
+
+from typing import Any
+
+from browser import Visit
+from csml.explorer.explore import Explorer
+from workbench_page import focused, type_label, unexpected, until, wait_for_labels
+
+pytest_plugins = "workbench_fixtures"
+
+
+def said(page: Any) -> str:
+    """The line below the map."""
+    return str(page.text_content("#status"))
+
+
+def label_two(page: Any) -> None:
+    """One image each of two classes, so that the others have suggestions."""
+    for count, word in enumerate(("one", "two"), 1):
+        type_label(page, word)
+        wait_for_labels(page, count)
+    until(page, "() => csmlPage.model.suggested !== null")
+
+
+def test_how_many_were_labelled_is_still_said_when_the_next_ones_are_there(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    label_two(page)
+    first = page.evaluate("csmlPage.model.list")
+    page.click("#accept-all")
+    until(page, "old => csmlPage.model.list.length && !csmlPage.model.list.includes(old[0])", first)
+    assert said(page) == "10 images labelled as suggested. Ctrl-Z undoes."
+    assert unexpected(visit) == []
