@@ -30,3 +30,18 @@ def test_how_many_were_labelled_is_still_said_when_the_next_ones_are_there(serve
     until(page, "old => csmlPage.model.list.length && !csmlPage.model.list.includes(old[0])", first)
     assert said(page) == "10 images labelled as suggested. Ctrl-Z undoes."
     assert unexpected(visit) == []
+
+
+def test_undo_leads_back_to_the_image_so_that_the_next_label_is_for_it(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    wrong = focused(page)
+    type_label(page, "slip")
+    wait_for_labels(page, 1)
+    until(page, "old => csmlPage.model.focus !== old", wrong)
+    page.keyboard.press("Control+z")
+    wait_for_labels(page, 0)
+    until(page, "old => csmlPage.model.focus === old", wrong)
+    type_label(page, "right")
+    wait_for_labels(page, 1)
+    assert served.labels == {served._workbench.names[wrong]: "right"}
+    assert unexpected(visit) == []

@@ -23,6 +23,7 @@ from csml.explorer.bodies import (
 from csml.explorer.cleaning import KINDS, Cleaning, density_of
 from csml.explorer.exports import FORMATS, rows_of
 from csml.explorer.later import Later
+from csml.explorer.store import Action
 from csml.explorer.training import Training
 from csml.explorer.workbench import Workbench
 from csml.extras import extra
@@ -217,12 +218,17 @@ class Api:
         return JSONResponse({})
 
     def undo(self, request: Request) -> Response:
-        action = self.bench.store.undo()
-        return JSONResponse({"about": None if action is None else printable(action.about)})
+        return self._turned(self.bench.store.undo())
 
     def redo(self, request: Request) -> Response:
-        action = self.bench.store.redo()
-        return JSONResponse({"about": None if action is None else printable(action.about)})
+        return self._turned(self.bench.store.redo())
+
+    def _turned(self, action: Action | None) -> Response:
+        """What was undone or done again, and the image if it was a single one."""
+        if action is None:
+            return JSONResponse({"about": None, "id": None})
+        ids = [self.bench.ids.get(name) for name in action.names[:2]]
+        return JSONResponse({"about": printable(action.about), "id": ids[0] if len(ids) == 1 else None})
 
     def history(self, request: Request) -> Response:
         """Who did what, and when; the latest first."""

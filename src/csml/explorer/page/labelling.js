@@ -2,7 +2,8 @@
 import { post, send } from "./api.js";
 import { badge, clipped } from "./coloring.js";
 import { attempt, question, say } from "./dialogs.js";
-import { labelOf, model, on, refresh, select, suggestionOf, targets } from "./model.js";
+import { go, listed } from "./gallery.js";
+import { focus, labelOf, model, on, refresh, select, suggestionOf, targets } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 let forward = () => {}, afterwards = () => {};
@@ -100,10 +101,17 @@ function tagTargets(on) { return tag(targets(), $("tag").value.trim(), on); }
 
 export async function turn(which) {
   await attempt(async () => {
-    const { about } = await post(`/api/${which}`);
+    const { about, id } = await post(`/api/${which}`);
     await refresh();
+    if (id !== null) look(id); // the next key is for the image that it was about
     say(about === null ? `There is nothing to ${which}.` : `${which === "undo" ? "Undone" : "Done again"}: ${about}.`);
   });
+}
+
+// Back to an image, in the list if it is there.
+function look(id) {
+  const place = listed().indexOf(id);
+  if (place >= 0) go(place); else focus(id);
 }
 
 export const inUse = () => model.state.words.filter((word) => model.state.counts[word]);
