@@ -45,3 +45,18 @@ def test_undo_leads_back_to_the_image_so_that_the_next_label_is_for_it(served: E
     wait_for_labels(page, 1)
     assert served.labels == {served._workbench.names[wrong]: "right"}
     assert unexpected(visit) == []
+
+
+def test_the_others_are_offered_only_where_there_are_any(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    served._workbench.label({4: "old", 5: "old"}, "ask")
+    wait_for_labels(page, 2)
+    for ids, answers in (([4, 5], ["Replace all 2", "Cancel"]), ([4, 6], ["Label only the others", "Replace it", "Cancel"])):
+        page.evaluate("async ids => (await import('/model.js')).select(ids)", ids)
+        page.evaluate("async id => (await import('/model.js')).focus(id)", ids[0])
+        page.fill("#label", "new")
+        page.press("#label", "Enter")
+        page.wait_for_selector("#dialog[open]")
+        assert page.locator("#dialog-buttons button").all_inner_texts() == answers
+        page.keyboard.press("Escape")
+    assert set(served.labels.values()) == {"old"}

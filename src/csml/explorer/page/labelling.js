@@ -73,7 +73,7 @@ async function give(labels, existing) {
       const { others } = await answer.json(), counts = Object.entries(others), total = counts.reduce((sum, [, count]) => sum + count, 0);
       const has = total === 1 ? "has" : "have";
       how = await question(`${total.toLocaleString()} of the ${images(ids.length)} already ${has} another label than ${words.length === 1 ? `“${words[0]}”` : "the suggested one"}: ${counts.map(([word, count]) => `${word} (${count})`).join(", ")}.`,
-        [["keep", "Label only the others"], ["replace", `Replace ${total === 1 ? "it" : `all ${total}`}`], ["", "Cancel"]]);
+        [...(total < ids.length ? [["keep", "Label only the others"]] : []), ["replace", `Replace ${total === 1 ? "it" : `all ${total}`}`], ["", "Cancel"]]);
       if (how === null) { say("Nothing was labelled."); return; }
       answer = await send("/api/label", { labels, existing: how });
     }
