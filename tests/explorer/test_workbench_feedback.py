@@ -60,3 +60,23 @@ def test_the_others_are_offered_only_where_there_are_any(served: Explorer, visit
         assert page.locator("#dialog-buttons button").all_inner_texts() == answers
         page.keyboard.press("Escape")
     assert set(served.labels.values()) == {"old"}
+
+
+def test_what_changes_nothing_is_not_counted_and_does_not_invite_to_undo_it(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    served._workbench.label({4: "old"}, "ask")
+    assert served._workbench.tag([4, 5], "poor", True) == 2
+    assert served._workbench.tag([4, 5, 6], "poor", True) == 1  # two have it already
+    until(page, "() => csmlPage.model.state.tags.poor === 3")
+    page.evaluate("async id => (await import('/model.js')).focus(id)", 4)
+    page.fill("#tag", "poor")
+    page.click("#give-tag")
+    until(page, "() => document.getElementById('status').textContent.startsWith('Nothing changes')")
+    page.fill("#tag", "never given")
+    page.click("#take-tag")
+    until(page, "() => document.getElementById('status').textContent.includes('no tag never given')")
+    page.click("#words button:has-text('old')")
+    until(page, "() => document.getElementById('status').textContent === 'Nothing changes: labelled old already.'")
+    assert [one.about for one in served._workbench.store.history(3)] == [
+        "1 image tagged poor", "2 images tagged poor", "1 image labelled old",
+    ]  # fmt: skip

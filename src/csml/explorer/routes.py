@@ -214,8 +214,8 @@ class Api:
 
     async def tag(self, request: Request) -> Response:
         fields = await Fields.of(request, self.count)
-        await asyncio.to_thread(self.bench.tag, fields.ids(least=1), fields.word("tag"), fields.flag("on", True))
-        return JSONResponse({})
+        word, on = fields.word("tag"), fields.flag("on", True)
+        return JSONResponse({"changed": await asyncio.to_thread(self.bench.tag, fields.ids(least=1), word, on)})
 
     def undo(self, request: Request) -> Response:
         return self._turned(self.bench.store.undo())

@@ -83,7 +83,8 @@ async function give(labels, existing) {
     if (!ahead) select([], "new");
     await refresh();
     ids.forEach((id) => pending.delete(id));
-    say(word === null ? `Label taken from ${images(changed)}.` : `${images(changed)} labelled ${word}${how === "replace" && replaced ? ` (before: ${replaced})` : ""}. Ctrl-Z undoes.`);
+    if (!changed) say(word === null ? "Nothing changes: no label here." : `Nothing changes: labelled ${word} already.`);
+    else say(word === null ? `Label taken from ${images(changed)}.` : `${images(changed)} labelled ${word}${how === "replace" && replaced ? ` (before: ${replaced})` : ""}. Ctrl-Z undoes.`);
     afterwards(ahead);
   }, () => ids.forEach((id) => pending.delete(id)));
 }
@@ -91,9 +92,10 @@ async function give(labels, existing) {
 export async function tag(ids, word, on = true) {
   if (!word || !ids.length) { say("Choose images and write a tag first."); return; }
   await attempt(async () => {
-    await post("/api/tag", { ids, tag: word, on });
+    const { changed } = await post("/api/tag", { ids, tag: word, on });
     await refresh();
-    say(`${images(ids.length)} ${on ? "tagged" : "no longer tagged"} ${word}. Ctrl-Z undoes.`);
+    if (changed) say(`${images(changed)} ${on ? "tagged" : "no longer tagged"} ${word}. Ctrl-Z undoes.`);
+    else say(on ? `Nothing changes: tagged ${word} already.` : `Nothing changes: no tag ${word} here.`);
   });
 }
 
