@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import secrets
 from dataclasses import asdict
 from typing import Any, cast, get_args
 
@@ -41,12 +40,12 @@ _THIN = 5
 class Api:
     """The answers, as methods that starlette calls; those that take long do so in threads."""
 
-    def __init__(self, workbench: Workbench, training: Training) -> None:
+    def __init__(self, workbench: Workbench, training: Training, start: str) -> None:
         self.bench, self.training = workbench, training
         self.cleaning = Cleaning(workbench)
         self._density: tuple[str, Later[np.ndarray]] | None = None
         self.count = len(workbench.names)
-        self._start = secrets.token_hex(4)  # no secret, only different at every start
+        self._start = start
 
     def routes(self) -> list[Route]:
         """All of them, under /api."""
