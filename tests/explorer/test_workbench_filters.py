@@ -4,7 +4,7 @@ from typing import Any
 
 from browser import Visit
 from csml.explorer.explore import Explorer
-from workbench_page import unexpected, until
+from workbench_page import ALL, lasso, selected, settled, unexpected, until
 
 pytest_plugins = "workbench_fixtures"
 
@@ -31,3 +31,23 @@ def test_the_legend_s_filter_stays_with_its_name_and_goes_with_its_last_image(se
     bench.label({4: "new", 5: "new"}, "replace")  # renamed, as people do who have selected what is shown
     until(page, "() => csmlPage.model.shown === 60")
     assert alone(page) == [] and unexpected(visit) == []
+
+
+def test_escape_drops_the_lasso_that_is_being_drawn(visit: Visit) -> None:
+    page = visit.page
+    settled(page)
+    page.click("#mode-lasso")
+    lasso(page, ALL)
+    frame = page.locator("#map").bounding_box()
+    corners = [(frame["x"] + x * frame["width"], frame["y"] + y * frame["height"]) for x, y in ALL]
+    page.mouse.move(*corners[0])
+    page.mouse.down()
+    for corner in corners[1:]:
+        page.mouse.move(*corner, steps=3)
+    page.keyboard.press("Escape")
+    page.mouse.up()
+    assert len(selected(page)) == 60, "the selection was replaced or cleared"
+    page.keyboard.press("Escape")
+    assert selected(page) == []
+    lasso(page, ALL)
+    assert len(selected(page)) == 60  # the next one works

@@ -2,6 +2,7 @@
 import { step } from "./gallery.js";
 import { acceptTargets, giveNumber, turn } from "./labelling.js";
 import { open, remove } from "./lists.js";
+import { dropPath } from "./map.js";
 import { closeMenus } from "./menus.js";
 import { model, select, toggle } from "./model.js";
 import { say } from "./dialogs.js";
@@ -15,7 +16,7 @@ function press(event) {
     event.preventDefault(); turn(event.shiftKey ? "redo" : "undo"); return;
   }
   if (event.key === "Escape" && !event.target.closest("dialog")) {
-    if (closeMenus()) return;
+    if (closeMenus() || dropPath()) return;
     if (typing) { event.target.value = event.target.tagName === "INPUT" ? "" : event.target.value; document.getElementById("gallery").focus(); } else if (model.chosen) { select([], "new"); say("Nothing is selected now."); }
     return;
   }
