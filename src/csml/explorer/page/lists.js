@@ -18,7 +18,7 @@ export function startLists() {
   $("tabs").replaceChildren(...Object.entries(TABS).map(([name, title]) => {
     const button = document.createElement("button");
     button.type = "button"; button.id = `tab-${name}`; button.textContent = title; button.setAttribute("role", "tab");
-    button.addEventListener("click", () => { open(name); note(); });
+    button.addEventListener("click", () => goTo(name));
     return button;
   }));
   $("sort").addEventListener("change", () => attempt(sorted));
@@ -49,6 +49,13 @@ export async function openFromAddress() {
   const [name, id] = location.hash.slice(1).split("-"), known = name in TABS ? name : "queue";
   if (known === "neighbors" && Number(id) < model.info.count) focus(Number(id));
   await open(known);
+}
+
+// Open a list so that Back leads to the one before.
+export function goTo(name) {
+  const opened = open(name);
+  note();
+  return opened;
 }
 
 export async function open(name) {
@@ -180,6 +187,8 @@ async function byName(text) {
 async function clean() {
   const kind = $("clean-kind").value, mine = ++asked;
   say(`Looking for ${CLEAN[kind]} …`);
+  list([], null, null, -1, `Looking for ${CLEAN[kind]} …`); // not the list before under this heading
+  $("tag-found").disabled = true;
   const wait = async () => {
     const answer = await get(`/api/clean/${kind}?similarity=${$("alike")?.value ?? 0.95}`);
     if (tab !== "clean" || mine !== asked) return;
