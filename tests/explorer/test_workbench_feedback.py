@@ -80,3 +80,13 @@ def test_what_changes_nothing_is_not_counted_and_does_not_invite_to_undo_it(serv
     assert [one.about for one in served._workbench.store.history(3)] == [
         "1 image tagged poor", "2 images tagged poor", "1 image labelled old",
     ]  # fmt: skip
+
+
+def test_a_label_that_did_not_arrive_leads_back_to_its_image(visit: Visit) -> None:
+    page = visit.page
+    first = focused(page)
+    page.route("**/api/label", lambda route: route.fulfill(status=507, body="The disk is full."))
+    type_label(page, "lost")
+    until(page, "() => document.getElementById('status').textContent === 'The disk is full.'")
+    assert focused(page) == first
+    page.unroute("**/api/label")

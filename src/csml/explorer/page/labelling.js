@@ -68,7 +68,7 @@ async function give(labels, existing) {
     let how = existing ?? (ids.length === 1 ? "replace" : "ask"), answer;
     const ahead = ids.length === 1 && labels[ids[0]] !== null; // nothing to ask: go on at once
     if (ahead) { pending.add(ids[0]); select([], "new"); forward(); }
-    answer = await send("/api/label", { labels, existing: how });
+    try { answer = await send("/api/label", { labels, existing: how }); } catch (error) { if (ahead) look(ids[0]); throw error; }
     if (answer.status === 409) {
       const { others } = await answer.json(), counts = Object.entries(others), total = counts.reduce((sum, [, count]) => sum + count, 0);
       const has = total === 1 ? "has" : "have";
@@ -77,7 +77,7 @@ async function give(labels, existing) {
       if (how === null) { say("Nothing was labelled."); return; }
       answer = await send("/api/label", { labels, existing: how });
     }
-    if (!answer.ok) throw new Error(await answer.text());
+    if (!answer.ok) { if (ahead) look(ids[0]); throw new Error(await answer.text()); }
     const { changed, others } = await answer.json(), replaced = Object.entries(others).map(([word, count]) => `${count} ${word}`).join(", ");
     const word = words.length === 1 ? words[0] : "as suggested";
     if (!ahead) select([], "new");
