@@ -90,7 +90,8 @@ class Api:
         history = bench.store.history(1000)
         holding = next((one for one in history if not one.undone), None)
         again = [one for one in history if one.undone and not one.for_good and (holding is None or one.id > holding.id)]
-        drawing = bench.view.drawing
+        drawing, job = bench.view.drawing, asdict(self.training.job)
+        job |= {"result": printable(job["result"]), "lines": [printable(line) for line in job["lines"]]}
         return JSONResponse(
             {
                 "version": said.version,
@@ -114,7 +115,7 @@ class Api:
                     "votes": bench.prefers_votes,
                     "classifier": bench.view.named is not None,
                 },
-                "job": asdict(self.training.job),
+                "job": job,
             }
         )
 
