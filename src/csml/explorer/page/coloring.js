@@ -68,7 +68,7 @@ export function paint(color, look) {
     const value = values[id], known = names ? value >= 0 && value < names.length : value === value && !(value < 0 && low >= 0);
     const bytes = !known ? grey : names ? looks[value].bytes : rampBytes((value - low) / (high - low || 1));
     color[4 * id] = bytes[0]; color[4 * id + 1] = bytes[1]; color[4 * id + 2] = bytes[2];
-    color[4 * id + 3] = model.visible[id] ? (model.selected[id] ? 255 : known || !names ? faint : faint * 0.8) : 0;
+    color[4 * id + 3] = model.visible[id] ? (model.selected[id] ? 255 : known || !names ? faint : faint * 0.5) : 0;
     look[id] = (known && names ? looks[value].shape : 0) + (model.selected[id] ? 8 : 0) + (model.label[id] >= 0 ? 16 : 0);
   }
 }

@@ -141,5 +141,6 @@ function drawBar() {
   $("share").value = done / info.count; $("share").title = `${((100 * done) / info.count).toFixed(1)} % of the images have a label`;
   $("estimate").textContent = state.estimate ? `estimated accuracy ${Math.round(100 * state.estimate.accuracy)} % ± ${Math.round(100 * state.estimate.error)}` : "accuracy: needs two classes with two labels each";
   $("thin").textContent = thin.length ? `few labels: ${thin.slice(0, 4).map((word) => `${word.length > 24 ? `${word.slice(0, 22)}…` : word} ${state.counts[word]}`).join(", ")}${thin.length > 4 ? " …" : ""}` : "";
+  $("thin").title = thin.map((word) => `${word} ${state.counts[word]}`).join(", ");
   for (const which of ["undo", "redo"]) { $(which).disabled = state[which] === null; $(which).title = state[which] === null ? "" : `${state[which]} (Ctrl-${which === "undo" ? "" : "Shift-"}Z)`; }
 }
