@@ -31,7 +31,8 @@ def shortfalls(runs: list[FinishedRun]) -> list[str]:
         if task is not None:
             shares = {name: scores[task] / 100 for name, scores in beside.items() if task in scores}
             line = shortfall(str(run.root), task, own[task] / 100, shares)
-            found += [f"{run.name}: {line}."] if line else []
+            # The page is passed on: a file of this machine is named from the run on.
+            found += [f"{run.name}: {line.replace(str(run.root), run.name)}."] if line else []
     return found
 
 
