@@ -51,7 +51,8 @@ def test_the_others_are_offered_only_where_there_are_any(served: Explorer, visit
     page = visit.page
     served._workbench.label({4: "old", 5: "old"}, "ask")
     wait_for_labels(page, 2)
-    for ids, answers in (([4, 5], ["Replace all 2", "Cancel"]), ([4, 6], ["Label only the others", "Replace it", "Cancel"])):
+    some = ["Label only the others", "Replace it", "Cancel"]
+    for ids, answers in (([4, 5], ["Replace all 2", "Cancel"]), ([4, 6], some)):
         page.evaluate("async ids => (await import('/model.js')).select(ids)", ids)
         page.evaluate("async id => (await import('/model.js')).focus(id)", ids[0])
         page.fill("#label", "new")

@@ -97,6 +97,7 @@ def test_what_is_gone_or_changed_is_told_and_the_rest_is_shown(runs: Path, tmp_p
     done = csml("report", str(moved))
     assert done.returncode == 0, done.stderr
     page = (moved / "report.html").read_text()
+    assert str(tmp_path) not in page[: page.index('id="settings"')]
     assert "moved is shown without images: data: there is no folder" in page and "Loss of moved" in page
     fewer = tmp_path / "fewer"
     shutil.copytree(runs / "photos", fewer)
@@ -145,7 +146,8 @@ def test_a_classifier_without_test_images_is_told_by_its_estimate(runs: Path) ->
     one, *_ = read_runs([str(runs / "csml")])
     sure = tuned_with(one, "tuned-001", expected=0.902, error=0.061)
     assert headline([sure], labeled=False) == (
-        "tuned-001 learnt from 32 labels and is expected to be right on 90 ± 6 of 100 such pictures, by cross-validation."
+        "tuned-001 learnt from 32 labels and is expected to be right on 90 ± 6 of 100 such pictures, "
+        "by cross-validation."
     )
     few = tuned_with(one, "tuned-002", expected=None, error=None)
     assert headline([few], labeled=False) == "tuned-002 learnt from 32 labels, too few to estimate its accuracy."

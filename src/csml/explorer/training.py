@@ -186,4 +186,5 @@ def show_tuned(workbench: Workbench, tuned: RunDirectory, opened: Opened, seed: 
     sure = "There are too few to estimate its accuracy."
     if result["expected"] is not None:
         sure = f"Expected to be right on {100 * result['expected']:.0f} % ± {100 * result['error']:.0f} of such images."
-    return f"Learnt from {labels} ({_WAYS.get(result['how'], result['how'])}). {sure} The classifier is in {tuned.root}."
+    way = _WAYS.get(result["how"], result["how"])
+    return f"Learnt from {labels} ({way}). {sure} The classifier is in {tuned.root}."

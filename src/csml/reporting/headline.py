@@ -12,7 +12,7 @@ from csml.reporting.runs import FinishedRun
 from csml.reporting.scores import scores_of, summary
 from csml.runs.facts import read_facts
 
-_BY = {"-NN": "by their neighbours", "linear": "with a linear classifier on its features", "few": "after learning from labels"}
+_BY = {"-NN": "by their neighbours", "linear": "with a linear classifier on its features", "few": "after fine-tuning"}
 _AS = {"largest class": "always guessing the largest class"}
 
 
@@ -98,6 +98,11 @@ def without_folders(value: Any) -> str:
     """A setting as a page that is passed on may show it: of a path of this machine only the end."""
     text = str(value)
     return f"…/{Path(text).name}" if text.startswith(("/", "~")) else text
+
+
+def near(text: str) -> str:
+    """A message as a page that is passed on may show it: of paths of this machine only the ends."""
+    return re.sub(r"(?<!\S)[/~]\S*/(?=\S)", "…/", text)
 
 
 def _spread(values: list[float]) -> str:

@@ -125,9 +125,10 @@ def classifier_charts(runs: list[FinishedRun]) -> list[Chart]:
                 continue
             order = sorted(shares, key=lambda name: shares[name])[:MOST_CLASSES]
             series = [Series(run.name, order, [100 * shares[name] for name in order])]
-            charts.append(Chart(f"Accuracy by class of {run.name}, worst first (its classifier)", "bars", series, y="%"))
+            of = f"{run.name} (its classifier)"
+            charts.append(Chart(f"Accuracy by class of {of}, worst first", "bars", series, y="%"))
             if "confusion" in result:
-                charts.append(confusion_chart(f"Confusions of {run.name} (its classifier)", result["confusion"], result["classes"]))
+                charts.append(confusion_chart(f"Confusions of {of}", result["confusion"], result["classes"]))
     return charts
 
 

@@ -21,7 +21,7 @@ TERMS: dict[str, str] = {
     "contrastive accuracy": "Share of pictures that are nearer to another view of themselves than to all others.",
     "confusions": "How often pictures of one class (row) were taken for another (column).",
     "t-SNE": "A method that places pictures on a plane so that similar ones are near each other.",
-    "cross-validation": "Some of the labels are hidden at a time and guessed by a classifier that learnt from the others.",
+    "cross-validation": "Some labels at a time are hidden and guessed by a classifier that learnt from the others.",
     "AP": "Average precision of a detector: 100 if every object is found with the right box and nothing else is.",
 }
 
