@@ -158,3 +158,15 @@ def test_the_keyboard_alone_selects_removes_and_accepts(served: Explorer, visit:
     page.keyboard.press("Control+z")
     wait_for_labels(page, 3)
     assert unexpected(visit) == []
+
+
+def test_the_keys_of_nine_labels_are_in_view_and_the_head_keeps_two_lines(served: Explorer, visit: Visit) -> None:
+    page = visit.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    names = [f"a class whose name is rather long, number {number}" for number in range(9)]
+    served._workbench.label(dict(enumerate(names)), "ask")
+    wait_for_labels(page, 9)
+    assert page.locator("#words button").count() == 9
+    assert page.locator("#words").evaluate("element => element.scrollHeight <= element.clientHeight")
+    assert page.locator("header").bounding_box()["height"] < 70
+    assert all(name in page.get_attribute("#thin", "title") for name in names)

@@ -2,7 +2,7 @@
 
 from browser import Visit
 from csml.explorer.explore import Explorer
-from workbench_page import focused, place, selected, settled, type_label, unexpected, until, wait_for_labels
+from workbench_page import focused, place, selected, settled, slow_down, type_label, unexpected, until, wait_for_labels
 
 pytest_plugins = "workbench_fixtures"
 
@@ -63,3 +63,28 @@ def test_what_the_map_shows_can_be_selected(visit: Visit) -> None:
     page.wait_for_selector("text=1 of 60 shown")
     page.click("#select-shown")
     assert selected(page) == [0] and page.evaluate("csmlPage.model.list") == [0]
+
+
+def test_search_and_labels_begin_by_keys_wherever_one_is(visit: Visit) -> None:
+    page = visit.page
+    for key, field in (("/", "find"), ("q", "label")):
+        page.locator("#gallery").focus()
+        page.keyboard.press("*")
+        page.wait_for_selector("#viewer[open]")
+        page.keyboard.press(key)
+        until(page, "field => document.activeElement.id === field", field)
+        assert page.locator("#viewer[open]").count() == 0
+        page.keyboard.press("Escape")
+    assert page.url.endswith("#search")  # a reload shows the search again, and Back leads to the queue
+    page.go_back()
+    page.wait_for_selector("#tab-queue[aria-selected=true]")
+
+
+def test_while_a_list_is_made_the_list_before_is_not_shown_as_if_it_were_it(visit: Visit) -> None:
+    page = visit.page
+    until(page, "() => csmlPage.model.list.length === 12")
+    slow_down(page, "dark?similarity=0.95", 600)
+    page.click("#tab-clean")
+    page.select_option("#clean-kind", "dark")
+    assert page.evaluate("csmlPage.model.list") == []
+    assert page.text_content(".empty") == "Looking for dark images …"

@@ -45,7 +45,8 @@ def test_from_unlabelled_photos_to_a_classifier(flat: Path, tmp_path: Path) -> N
         before = page.evaluate("[[...csmlPage.model.suggested], [...csmlPage.model.probability]]")
         page.click("#train")
         page.wait_for_selector("#job[data-state=done]")
-        assert "Learnt from 20 labels" in page.text_content("#job-text")
+        told = page.text_content("#job-text")
+        assert "Learnt from 20 labels (" in told and f"The classifier is in {flat}/run/explore/tuned-001." in told
         until(page, "() => csmlPage.model.state.suggestions.source.startsWith('the classifier of 20 labels')")
         after = page.evaluate("[[...csmlPage.model.suggested], [...csmlPage.model.probability]]")
         assert after != before

@@ -112,6 +112,27 @@ def test_thumbnails_of_another_run_at_the_same_port_are_not_shown(flat: Path, vi
     assert len(seen[0]) == len(seen[1]) == 12 and not seen[0] & seen[1]
 
 
+def test_a_tab_of_another_run_at_the_same_port_labels_nothing(flat: Path, visit: Visit) -> None:
+    """Its images have other numbers, and the cookie of the run that is served now."""
+    page = visit.page
+    explorer = csml.explore(flat / SCRIPT, port=0, browser=False)
+    port = int(explorer.address.split(":")[2].split("/")[0])
+    go_to(visit, explorer)
+    explorer.stop()
+    explorer = csml.explore(flat / SCRIPT, port=port, browser=False)
+    try:
+        page.context.request.get(explorer.address)  # opened in another tab, which leaves the cookie
+        page.keyboard.type("for another image")
+        page.keyboard.press("Enter")
+        until(page, "() => document.getElementById('gone').textContent.includes('reload this page')")
+        assert explorer.labels == {}
+        page.reload()
+        page.wait_for_selector("body[data-drawn=yes]")
+        assert page.is_hidden("#gone")
+    finally:
+        explorer.stop()
+
+
 def sources(page: Any) -> list[str]:
     """Addresses of the images in the list."""
     return list(page.locator(".tile img").evaluate_all("all => all.map(image => image.src)"))

@@ -39,6 +39,12 @@ def test_only_the_run_below_a_baseline_is_named(runs: list[FinishedRun]) -> None
     assert sentence.startswith("one: 20-NN 40.0% is below raw pixels (50.0%): the run has learnt too little")
 
 
+def test_a_page_that_is_passed_on_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    judged(tmp_path / "worse", 0.6, start=0.7)
+    (sentence,) = shortfalls(read_runs([str(tmp_path / "worse")]))
+    assert "use worse/start.safetensors" in sentence and str(tmp_path) not in sentence
+
+
 def test_runs_without_baselines_have_none(tmp_path: Path) -> None:
     judged(tmp_path / "old", 0.4)
     old = read_runs([str(tmp_path / "old")])

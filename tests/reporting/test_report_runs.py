@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from browser import browse
 from conftest import csml
 from csml.data.open import open_data
 from csml.errors import CsmlError
+from csml.reporting.baselines import baseline_rows
 from csml.reporting.charts import Chart, Series
-from csml.reporting.content import config_of
+from csml.reporting.content import Content, config_of
 from csml.reporting.glossary import occurs
 from csml.reporting.headline import headline
-from csml.reporting.html import asset
-from csml.reporting.runs import read_runs
+from csml.reporting.html import asset, render
+from csml.reporting.runs import FinishedRun, read_runs
 from csml.reporting.scores import summary
 from csml.reporting.seed_groups import group_by_seed, group_name, mean_rows, overview
 from csml.reporting.svg import as_svg
@@ -95,6 +97,7 @@ def test_what_is_gone_or_changed_is_told_and_the_rest_is_shown(runs: Path, tmp_p
     done = csml("report", str(moved))
     assert done.returncode == 0, done.stderr
     page = (moved / "report.html").read_text()
+    assert str(tmp_path) not in page[: page.index('id="settings"')]
     assert "moved is shown without images: data: there is no folder" in page and "Loss of moved" in page
     fewer = tmp_path / "fewer"
     shutil.copytree(runs / "photos", fewer)
@@ -130,6 +133,45 @@ def test_without_labels_the_first_sentence_says_what_it_learnt_from(runs: Path) 
     images = json.loads((runs / "csml" / "run.json").read_text())["images"]
     assert headline([bare], labeled=False).startswith(f"csml learnt from {images:,} pictures without labels")
     assert "not measured yet" in headline([bare])
+
+
+def tuned_with(run: FinishedRun, name: str, **result: Any) -> FinishedRun:
+    """A fine-tuned run with such a result."""
+    own = {"labels": 32, "how": "spread", "tried": [], **result}
+    return replace(run, name=name, command="finetune", metrics=[], results={"finetune": own})
+
+
+def test_a_classifier_without_test_images_is_told_by_its_estimate(runs: Path) -> None:
+    """It learnt from labels; the sentence said that there were none."""
+    one, *_ = read_runs([str(runs / "csml")])
+    sure = tuned_with(one, "tuned-001", expected=0.902, error=0.061)
+    assert headline([sure], labeled=False) == (
+        "tuned-001 learnt from 32 labels and is expected to be right on 90 ± 6 of 100 such pictures, "
+        "by cross-validation."
+    )
+    few = tuned_with(one, "tuned-002", expected=None, error=None)
+    assert headline([few], labeled=False) == "tuned-002 learnt from 32 labels, too few to estimate its accuracy."
+    tried = [{"how": "spread", "accuracy": 0.883, "error": 0.061}, {"how": "logistic", "accuracy": 0.8, "error": 0.07}]
+    page = render(Content([tuned_with(one, "tuned-001", expected=0.902, error=0.061, tried=tried)]))
+    assert "no labels, so there is nothing to count" not in page
+    assert "<td>spread</td><td>88 ± 6</td><td>chosen</td>" in page and "<dt>cross-validation</dt>" in page
+
+
+def test_a_classifier_is_told_with_its_labels_and_what_it_has_to_beat(runs: Path) -> None:
+    one, *_ = read_runs([str(runs / "csml")])
+    tuned = tuned_with(one, "tuned", top1=0.7, confusion=[[5, 1], [2, 2]])
+    assert headline([tuned]) == (
+        "tuned recognises 70 of 100 test pictures after learning from 32 labels; always guessing the largest class 60."
+    )
+    base = replace(one, name="base", metrics=[], results={"knn": {"accuracy": {"20": 0.8}}})
+    base.results["knn"]["baselines"] = {"accuracy": {"chance": {"20": 0.6}}}
+    assert headline([base, tuned]) == (
+        "base recognises 80 of 100 test pictures by their neighbours; always guessing the largest class 60. "
+        "tuned recognises 70 after learning from 32 labels."
+    )
+    (chance,) = baseline_rows([base, tuned])  # one row for both
+    assert chance["scores"] == {"20-NN": 60, "few labels (32)": 60} and chance["name"] == "largest class"
+    assert overview([tuned]) is None  # a chart of a single bar
 
 
 def test_the_terms_are_those_of_the_page() -> None:

@@ -17,6 +17,8 @@ _POLICY = (
     "script-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _LONGEST_PATH = 200
+_START = "csml-start"
+"""The header by which a page says to which start it belongs."""
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -33,10 +35,12 @@ class Guard:
     Args:
         app: the guarded application.
         token: the secret.
+        start: no secret, but different at every start. A page that was opened before holds the cookie of the page
+            that is open now, if both had the same port: what it says of image 5 is not about this run's image 5.
     """
 
-    def __init__(self, app: Callable[..., Awaitable[None]], token: str) -> None:
-        self.app, self.token = app, token
+    def __init__(self, app: Callable[..., Awaitable[None]], token: str, start: str) -> None:
+        self.app, self.token, self.start = app, token, start
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -48,6 +52,9 @@ class Guard:
         refused = self._refused(request)
         if refused is not None:
             await PlainTextResponse(refused, 403)(scope, receive, send)
+            return
+        if request.headers.get(_START, self.start) != self.start:
+            await PlainTextResponse("This page is of an earlier start: reload it.", 412)(scope, receive, send)
             return
         port = (scope.get("server") or ("", 0))[1]
         cookie = f"{_cookie_name(port)}={self.token}; Path=/; HttpOnly; SameSite=Strict"

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import secrets
 from dataclasses import asdict
 from typing import Any, cast, get_args
 
@@ -23,6 +22,7 @@ from csml.explorer.request_fields import (
     read_body,
 )
 from csml.explorer.review_lists import KINDS, ReviewLists, density_of
+from csml.explorer.store import Action
 from csml.explorer.training import Training
 from csml.explorer.workbench import Workbench
 from csml.extras import extra
@@ -40,12 +40,12 @@ _THIN = 5
 class Api:
     """The request handlers, as methods that starlette calls; slow ones run in threads."""
 
-    def __init__(self, workbench: Workbench, training: Training) -> None:
+    def __init__(self, workbench: Workbench, training: Training, start: str) -> None:
         self.bench, self.training = workbench, training
         self.cleaning = ReviewLists(workbench)
         self._density: tuple[str, BackgroundValue[np.ndarray]] | None = None
         self.count = len(workbench.names)
-        self._start = secrets.token_hex(4)  # not a secret, only different at every start
+        self._start = start
 
     def routes(self) -> list[Route]:
         """All routes, under /api."""
@@ -90,7 +90,8 @@ class Api:
         history = bench.store.history(1000)
         holding = next((one for one in history if not one.undone), None)
         again = [one for one in history if one.undone and not one.for_good and (holding is None or one.id > holding.id)]
-        layout = bench.view.layout
+        layout, job = bench.view.layout, asdict(self.training.job)
+        job |= {"result": printable(job["result"]), "lines": [printable(line) for line in job["lines"]]}
         return JSONResponse(
             {
                 "version": said.version,
@@ -114,7 +115,7 @@ class Api:
                     "votes": bench.prefers_votes,
                     "classifier": bench.view.class_probabilities is not None,
                 },
-                "job": asdict(self.training.job),
+                "job": job,
             }
         )
 
@@ -213,16 +214,21 @@ class Api:
 
     async def tag(self, request: Request) -> Response:
         fields = await Fields.of(request, self.count)
-        await asyncio.to_thread(self.bench.tag, fields.ids(least=1), fields.word("tag"), fields.flag("on", True))
-        return JSONResponse({})
+        word, on = fields.word("tag"), fields.flag("on", True)
+        return JSONResponse({"changed": await asyncio.to_thread(self.bench.tag, fields.ids(least=1), word, on)})
 
     def undo(self, request: Request) -> Response:
-        action = self.bench.store.undo()
-        return JSONResponse({"about": None if action is None else printable(action.about)})
+        return self._turned(self.bench.store.undo())
 
     def redo(self, request: Request) -> Response:
-        action = self.bench.store.redo()
-        return JSONResponse({"about": None if action is None else printable(action.about)})
+        return self._turned(self.bench.store.redo())
+
+    def _turned(self, action: Action | None) -> Response:
+        """What was undone or done again, and the image if it was a single one."""
+        if action is None:
+            return JSONResponse({"about": None, "id": None})
+        ids = [self.bench.ids.get(name) for name in action.names[:2]]
+        return JSONResponse({"about": printable(action.about), "id": ids[0] if len(ids) == 1 else None})
 
     def history(self, request: Request) -> Response:
         """The history of actions with user and time, the latest first."""

@@ -1,6 +1,7 @@
 """The web server of the workbench: the page, its scripts, and the images by number; for this machine only."""
 
 import io
+import secrets
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
@@ -35,10 +36,11 @@ def build_app(workbench: Workbench, training: Training, token: str) -> Starlette
     routes = [Route("/", _constant("index.html"))]
     routes += [Route(f"/{name}", _constant(name)) for name in page_files() if name != "index.html"]
     routes += [Route("/thumb/{id:int}", pictures.thumb), Route("/image/{id:int}", pictures.image)]
-    routes += Api(workbench, training).routes()
+    start = secrets.token_hex(4)
+    routes += Api(workbench, training, start).routes()
     guards = [
         Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"]),
-        Middleware(Guard, token=token),
+        Middleware(Guard, token=token, start=start),
         Middleware(RequestErrors),
     ]
     return Starlette(routes=routes, middleware=guards)

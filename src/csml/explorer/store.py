@@ -61,6 +61,8 @@ class Action:
     undone: bool
     for_good: bool = False
     """undone and followed by another action, so that it cannot be redone"""
+    names: tuple[str, ...] = ()
+    """the images that it changed; only of an action that was just undone or redone"""
 
 
 class Store:
@@ -150,13 +152,15 @@ class Store:
             if id is None:
                 return None
             rows = connection.execute("SELECT kind, name, before, after FROM changes WHERE action = ?", (id,))
-            for kind, name, before, after in rows.fetchall():
+            changes = rows.fetchall()
+            names = tuple(_text(name) for _, name, _, _ in changes)
+            for kind, name, before, after in changes:
                 old, new = (after, before) if undone else (before, after)
                 _put(connection, kind, name, old, new)
             connection.execute("UPDATE actions SET undone = ? WHERE id = ?", (undone, id))
             _grow(connection)
             row = connection.execute("SELECT id, at, who, about FROM actions WHERE id = ?", (id,)).fetchone()
-        return Action(row[0], row[1], _text(row[2]), _text(row[3]), undone)
+        return Action(row[0], row[1], _text(row[2]), _text(row[3]), undone, names=names)
 
     def _act(
         self, connection: sqlite3.Connection, kind: Kind, changes: list[tuple[str, str | None, str | None]], about: str

@@ -33,6 +33,17 @@ _GRACE_SECONDS = 5.0
 _ABANDONED_SECONDS = 600.0
 """Age from which an unlocked directory counts as abandoned; a new worker has not locked its directory yet."""
 
+_WAYS = {
+    "spread": "which first spread over the most similar images",
+    "logistic": "by logistic regression, with the network as it is",
+    "prototypes": "by the mean of each class, with the network as it is",
+    "norms": "the network's norms were tuned, too",
+    "last-stage": "the last stage of the network was tuned, too",
+    "all": "the whole network was tuned, too",
+    "paper": "the whole network was tuned as in the paper",
+}
+"""Values of `how` for people who have not read the manual."""
+
 State = Literal["none", "running", "opening", "done", "failed", "cancelled"]
 
 
@@ -79,9 +90,9 @@ class Training:
         """Start a worker; raises CsmlError if one is running or there are too few labels."""
         with self._lock:
             if self.job.state in ("running", "opening"):
-                raise CsmlError("fine-tuning is under way")
+                raise CsmlError("Fine-tuning is under way.")
             if len(self._workbench.said().counts()) < 2:
-                raise CsmlError("a classifier needs labels of at least two classes")
+                raise CsmlError("A classifier needs labels of at least two classes: label some more images first.")
             self._workbench.store.write_labels()
             tuned = self._next_tuned()
             self.job = Job(self.job.number + 1, "running", "starting")
@@ -171,10 +182,9 @@ def show_tuned(workbench: Workbench, tuned: RunDirectory, opened: OpenedRun, see
     view = open_view(tuned, with_network_of(tuned, opened), workbench.run.files, seed)
     result = read_json(tuned.result("finetune"))
     labels = f"{result['labels']:,} labels"
-    workbench.show(view, f"the classifier of {labels} ({result['how']})")
-    if result["expected"] is None:
-        return f"Learnt from {labels}: {result['how']}. There are too few to estimate its accuracy."
-    return (
-        f"Learnt from {labels}: {result['how']}. Expected to be right on {100 * result['expected']:.0f} % "
-        f"± {100 * result['error']:.0f} of such images."
-    )
+    workbench.show(view, f"the classifier of {labels}")
+    sure = "There are too few to estimate its accuracy."
+    if result["expected"] is not None:
+        sure = f"Expected to be right on {100 * result['expected']:.0f} % ± {100 * result['error']:.0f} of such images."
+    way = _WAYS.get(result["how"], result["how"])
+    return f"Learnt from {labels} ({way}). {sure} The classifier is in {tuned.root}."

@@ -130,10 +130,14 @@ class Workbench:
             self.store.set_labels({self.names[id]: label for id, label in wanted.items()}, _about(wanted))
             return len(wanted), counts
 
-    def tag(self, ids: Sequence[int], tag: str, on: bool) -> None:
-        """Add or remove a tag."""
-        about = f"{_images(len(ids))} tagged {tag}" if on else f"tag {tag} taken from {_images(len(ids))}"
-        self.store.set_tag([self.names[id] for id in ids], tag, on, about)
+    def tag(self, ids: Sequence[int], tag: str, on: bool) -> int:
+        """Add or remove a tag; returns how many images changed."""
+        with self._lock:
+            tagged = self.store.tags()
+            names = [name for name in (self.names[id] for id in ids) if (tag in tagged.get(name, ())) != on]
+            about = f"{_images(len(names))} tagged {tag}" if on else f"tag {tag} taken from {_images(len(names))}"
+            self.store.set_tag(names, tag, on, about)
+            return len(names)
 
     def suggestions(self) -> Suggestions | None:
         """The suggested labels; None if there is no source of suggestions yet."""

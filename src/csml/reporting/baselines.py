@@ -3,22 +3,28 @@
 from typing import Any
 
 from csml.evaluation.baseline_comparison import shortfall
-from csml.evaluation.baselines import TITLES
+from csml.evaluation.baselines import CHANCE, TITLES
 from csml.reporting.runs import FinishedRun
-from csml.reporting.scores import scores_of
+from csml.reporting.scores import classified, scores_of
 
 
 def baseline_rows(runs: list[FinishedRun]) -> list[dict[str, Any]]:
     """Baselines as rows of the summary; a baseline that is the same for all runs appears once."""
-    found: dict[tuple[str, tuple[tuple[str, float], ...]], list[str]] = {}
+    found: list[tuple[str, dict[str, float], list[str]]] = []
     for run in runs:
         for name, scores in baselines_of(run).items():
-            found.setdefault((name, tuple(scores.items())), []).append(run.name)
-    several = {name for name, _ in found if sum(other == name for other, _ in found) > 1}
+            fits = (one for one in found if one[0] == name and all(one[1].get(t, v) == v for t, v in scores.items()))
+            same = next(fits, None)
+            if same is None:
+                found.append((name, dict(scores), [run.name]))
+            else:
+                same[1].update(scores)
+                same[2].append(run.name)
+    several = {name for name, _, _ in found if sum(other == name for other, _, _ in found) > 1}
     rows = []
-    for (name, percents), of in sorted(found.items(), key=lambda item: list(TITLES).index(item[0][0])):
+    for name, percents, of in sorted(found, key=lambda one: list(TITLES).index(one[0])):
         title = f"{TITLES[name]} ({', '.join(of)})" if name in several else TITLES[name]
-        rows.append({"name": title, "minutes": None, "scores": dict(percents)})
+        rows.append({"name": title, "minutes": None, "scores": percents})
     return rows
 
 
@@ -31,7 +37,8 @@ def shortfalls(runs: list[FinishedRun]) -> list[str]:
         if task is not None:
             shares = {name: scores[task] / 100 for name, scores in beside.items() if task in scores}
             line = shortfall(str(run.root), task, own[task] / 100, shares)
-            found += [f"{run.name}: {line}."] if line else []
+            # The page is passed on: a file of this machine is named from the run on.
+            found += [f"{run.name}: {line.replace(str(run.root), run.name)}."] if line else []
     return found
 
 
@@ -45,4 +52,8 @@ def baselines_of(run: FinishedRun) -> dict[str, dict[str, float]]:
     for name, shares in linear.items():
         scores = {f"linear, stage {stage}": 100 * share for stage, share in sorted(shares.items())}
         found.setdefault(name, {}).update(scores)
+    for task, result in classified(run).items():
+        of_each = [sum(row) for row in result.get("confusion", [])]  # test images of each class
+        if sum(of_each):
+            found.setdefault(CHANCE, {})[task] = 100 * max(of_each) / sum(of_each)
     return {name: scores for name, scores in found.items() if name in TITLES}

@@ -14,6 +14,7 @@ from csml.reporting.baselines import baseline_rows, shortfalls
 from csml.reporting.charts import Chart, Series
 from csml.reporting.detectors import DetectorTest, comparisons, detector_tests
 from csml.reporting.gallery import Tile, evolution, has_neighbors, nearest_of_tests, one_per_class, tile
+from csml.reporting.headline import near
 from csml.reporting.mapped_images import MappedImages, can_be_mapped, is_labeled, map_images, per_class
 from csml.reporting.pictures import Sheets, data_url, thumbnail_sheets
 from csml.reporting.runs import FinishedRun
@@ -128,7 +129,7 @@ def gather(runs: list[FinishedRun], points: int, tests: int, seed: int) -> Conte
             raise
         except CsmlError as error:  # the rest of the report is still useful
             log.warning("%s is shown without images: %s", run.name, error)
-            content.notes.append(f"{run.name} is shown without images: {error}")
+            content.notes.append(f"{run.name} is shown without images: {near(str(error))}")
     _maps(content, seen)
     _tests(content, [one for one in seen if one.tests is not None])
     for chart in classifier_charts(runs):

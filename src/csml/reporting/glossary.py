@@ -10,6 +10,7 @@ TERMS: dict[str, str] = {
     "stage": "A depth of the network; 4 is its end.",
     "raw pixels": "The same vote with the pixels themselves as features: a baseline for the network.",
     "untrained network": "The same network before any training: a baseline.",
+    "starting weights": "The network before this training.",
     "largest class": "Always predicting the most frequent class: a baseline.",
     "anchor": "The picture in question; its neighbours are those that the network finds most similar.",
     "neighbour set Ω": "For each training picture, the pictures that pre-training treats as showing the same thing.",
@@ -20,6 +21,7 @@ TERMS: dict[str, str] = {
     "contrastive accuracy": "Share of pictures that are nearer to another view of themselves than to all others.",
     "confusions": "How often pictures of one class (row) were taken for another (column).",
     "t-SNE": "A method that places pictures on a plane so that similar ones are near each other.",
+    "cross-validation": "Some labels at a time are hidden and guessed by a classifier trained on the others.",
     "AP": "Average precision of a detector: 100 if every object is found with the right box and nothing else is.",
 }
 

@@ -1,5 +1,6 @@
 """The result and its baselines in one sentence."""
 
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -32,16 +33,46 @@ def headline(runs: list[FinishedRun], labeled: bool = True) -> str:
     if " AP" in task:
         first = f"{best} finds objects with an average precision of {_spread(values)} of 100 ({task})"
     else:
-        by = next((words for key, words in _BY.items() if key in task), f"({task})")
+        by = _after(task) or next((words for key, words in _BY.items() if key in task), f"({task})")
         first = f"{best} recognises {_spread(values)} of 100 test pictures {by}"
     beside = [f"{name} {_spread(shares)}" for name, shares in others]
     beside += [f"{name} {share:.0f}" for name, share in _baselines(runs, task)]
     minutes = next((row["minutes"] for row in summary(runs)[1] if row["name"] == best and row["minutes"]), None)
     took = "" if not minutes else f" It took {_time(minutes)}."
-    return f"{first}{'; ' if beside else ''}{', '.join(beside)}.{took}"
+    return f"{first}{'; ' if beside else ''}{', '.join(beside)}.{took}{_tuned(runs, tasks) if '-NN' in task else ''}"
+
+
+def _after(task: str) -> str | None:
+    """Of a classifier that learnt from a few labels: how many."""
+    labels = re.search(r"few labels \(([\d,]+)\)", task)
+    return labels and f"after learning from {labels[1]} labels"
+
+
+def _tuned(runs: list[FinishedRun], tasks: list[str]) -> str:
+    """How well the weights of the first sentence do after training on a few labels."""
+    for task in tasks:
+        kinds = [(name, values) for name, values in scores_by_group(runs, task) if values]
+        if kinds and (after := _after(task)):
+            name, values = max(kinds, key=lambda kind: statistics.mean(kind[1]))
+            return f" {name} recognises {_spread(values)} {after}."
+    return ""
+
+
+def estimated(run: FinishedRun) -> str | None:
+    """How good a classifier probably is for which no label was held out; None for other runs."""
+    result = run.results.get("finetune", {})
+    if "top1" in result or "labels" not in result:
+        return None
+    first = f"{run.name} learnt from {result['labels']:,} labels"
+    if result.get("expected") is None:
+        return f"{first}, too few to estimate its accuracy."
+    sure = f"{100 * result['expected']:.0f} ± {100 * result['error']:.0f}"
+    return f"{first} and is expected to be right on {sure} of 100 such pictures, by cross-validation."
 
 
 def _unmeasured(runs: list[FinishedRun], labeled: bool) -> str:
+    if told := [line for run in runs if (line := estimated(run))]:
+        return " ".join(told[:3])
     names = _list([run.name for run in runs[:3]]) + (" and others" if len(runs) > 3 else "")
     images = max((read_metadata(run.root).get("images", 0) for run in runs), default=0)
     first = f"{names} learnt from {images:,} pictures" if images else names
@@ -67,6 +98,11 @@ def without_folders(value: Any) -> str:
     """A setting for a page that may be shared: paths of this machine are reduced to their last part."""
     text = str(value)
     return f"…/{Path(text).name}" if text.startswith(("/", "~")) else text
+
+
+def near(text: str) -> str:
+    """A message without the folders of this machine: only the last part of each path."""
+    return re.sub(r"(?<!\S)[/~]\S*/(?=\S)", "…/", text)
 
 
 def _spread(values: list[float]) -> str:

@@ -8,7 +8,7 @@ from csml.extras import extra
 from csml.reporting.charts import COLORS
 from csml.reporting.content import Content, RunMap
 from csml.reporting.glossary import TERMS, meaning_of, occurs
-from csml.reporting.headline import headline, without_folders
+from csml.reporting.headline import estimated, headline, without_folders
 from csml.reporting.seed_groups import mean_rows
 from csml.reporting.svg import as_svg, dots
 
@@ -48,6 +48,11 @@ def render(content: Content) -> str:
         drawn=lambda chart: Markup(as_svg(chart)),
         dots=lambda one: Markup(dots(one.points, _groups_of(content, one))),
         headline=headline(content.runs, content.labeled),
+        estimates=[
+            (run.name, run.results["finetune"]["how"], run.results["finetune"].get("tried", []))
+            for run in content.runs
+            if estimated(run)
+        ],
         means=mean_rows(content.runs, content.tasks),
         meaning_of=meaning_of,
         occurs=occurs,

@@ -23,15 +23,22 @@ def scores_of(run: FinishedRun) -> dict[str, float]:
         found[f"{k}-NN"] = 100 * share
     for stage, scores in sorted(results.get("linear", {}).get("stages", {}).items()):
         found[f"linear, stage {stage}"] = 100 * scores["top1"]
-    for kind, title in _TITLES.items():
-        if "top1" in results.get(kind, {}):
-            labels = f" ({results[kind]['labels']:,})" if kind == "finetune" else ""
-            found[f"{title}{labels}"] = 100 * results[kind]["top1"]
+    found |= {task: 100 * result["top1"] for task, result in classified(run).items()}
     for what in ("box", "mask"):
         scores = results.get("detect", {}).get(what)
         if scores:
             format = results["detect"]["format"]
             found |= {f"{format} {what} {name}": scores[name] for name in ("AP50", "AP") if scores[name] is not None}
+    return found
+
+
+def classified(run: FinishedRun) -> dict[str, dict[str, Any]]:
+    """Name of a task → result of a classifier on test images."""
+    found = {}
+    for kind, title in _TITLES.items():
+        result = run.results.get(kind, {})
+        if "top1" in result:
+            found[f"{title} ({result['labels']:,})" if kind == "finetune" else title] = result
     return found
 
 
@@ -118,9 +125,10 @@ def classifier_charts(runs: list[FinishedRun]) -> list[Chart]:
                 continue
             order = sorted(shares, key=lambda name: shares[name])[:MOST_CLASSES]
             series = [Series(run.name, order, [100 * shares[name] for name in order])]
-            charts.append(Chart(f"Accuracy by class of {run.name}, worst first", "bars", series, y="%"))
+            of = f"{run.name} (its classifier)"
+            charts.append(Chart(f"Accuracy by class of {of}, worst first", "bars", series, y="%"))
             if "confusion" in result:
-                charts.append(confusion_chart(f"Confusions of {run.name}", result["confusion"], result["classes"]))
+                charts.append(confusion_chart(f"Confusions of {of}", result["confusion"], result["classes"]))
     return charts
 
 

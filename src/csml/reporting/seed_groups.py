@@ -62,7 +62,7 @@ def mean_rows(runs: list[FinishedRun], tasks: list[str]) -> list[dict[str, Any]]
 def overview(runs: list[FinishedRun]) -> Chart | None:
     """All tasks in one chart, like the first figure of the paper; means over seeds."""
     tasks, rows = summary(runs)
-    if not tasks:
+    if sum(len(row["scores"]) for row in rows) < 2:  # one bar shows nothing that the table does not say
         return None
     if not any(len(members) > 1 for members in group_by_seed(runs)):
         named = [(row["name"], [row["scores"].get(task) for task in tasks]) for row in rows if row["scores"]]

@@ -4,17 +4,21 @@ let file = "labels.csv in the run";
 
 export function setLabelsFile(name) { file = name; }
 
-async function ask(path, options) {
+// The server refuses what belongs to another start: this page may be of another run, served at this port before.
+const headers = {};
+export function belongTo(start) { headers["csml-start"] = start; }
+
+async function ask(path, options = {}) {
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await fetch(path, { ...options, headers: { ...options.headers, ...headers } });
   } catch {
     gone.textContent = `The server has stopped, so nothing works here until it runs again. Your labels are safe in ${file}. Start csml explore again and open the address it prints.`;
     gone.hidden = false;
     throw new Error("The server has stopped.");
   }
-  if (answer.status === 403) {
-    gone.textContent = "csml explore was started anew: open the address it has printed.";
+  if (answer.status === 403 || answer.status === 412) {
+    gone.textContent = `csml explore was started anew: ${answer.status === 412 ? "reload this page" : "open the address it has printed"}.`;
     gone.hidden = false;
     throw new Error("This page is of an earlier start.");
   }

@@ -3,7 +3,7 @@ import { emit, labelOf, model, on, suggestionOf } from "./model.js";
 import { DARK, RAMP_CSS, bytesOf, looksOf, rampBytes } from "./palette.js";
 
 const $ = (id) => document.getElementById(id);
-let only = null; // the code that the legend shows alone
+let only = null; // the name that the legend shows alone: its code changes when names come and go
 let least = null; // the smallest number that is shown
 let touched = false; // the user has chosen a column
 
@@ -44,10 +44,11 @@ function said(id) {
 }
 
 export function filter() {
-  const [, , values] = current(), unlabelled = $("only-unlabelled").checked, disagree = $("disagree").checked && model.suggested;
-  let shown = 0;
+  const [, , values, names] = current(), unlabelled = $("only-unlabelled").checked, disagree = $("disagree").checked && model.suggested;
+  let code = only === null ? -1 : names.indexOf(only), shown = 0;
+  if (code < 0 || !values.includes(code)) only = code = null; // no image has it any more
   for (let id = 0; id < model.visible.length; id++) {
-    let show = !(unlabelled && model.label[id] >= 0) && (only === null || values[id] === only) && (least === null || values[id] >= least);
+    let show = !(unlabelled && model.label[id] >= 0) && (code === null || values[id] === code) && (least === null || values[id] >= least);
     if (show && disagree) { const word = said(id), guess = suggestionOf(id); show = word !== null && guess !== null && word !== guess; }
     model.visible[id] = show ? 1 : 0;
     shown += model.visible[id];
@@ -67,7 +68,7 @@ export function paint(color, look) {
     const value = values[id], known = names ? value >= 0 && value < names.length : value === value && !(value < 0 && low >= 0);
     const bytes = !known ? grey : names ? looks[value].bytes : rampBytes((value - low) / (high - low || 1));
     color[4 * id] = bytes[0]; color[4 * id + 1] = bytes[1]; color[4 * id + 2] = bytes[2];
-    color[4 * id + 3] = model.visible[id] ? (model.selected[id] ? 255 : known || !names ? faint : faint * 0.8) : 0;
+    color[4 * id + 3] = model.visible[id] ? (model.selected[id] ? 255 : known || !names ? faint : faint * 0.5) : 0;
     look[id] = (known && names ? looks[value].shape : 0) + (model.selected[id] ? 8 : 0) + (model.label[id] >= 0 ? 16 : 0);
   }
 }
@@ -102,8 +103,8 @@ export function drawLegend() {
   $("legend").replaceChildren(...entries.slice(0, 200).map(([code, name, count]) => {
     const button = document.createElement("button");
     button.type = "button"; button.append(badge(name), " ", clipped(name), ` ${count.toLocaleString()}`); button.title = `${name}: press to see these alone`;
-    button.setAttribute("aria-pressed", only === code);
-    button.addEventListener("click", () => { only = only === code ? null : code; filter(); drawLegend(); });
+    button.setAttribute("aria-pressed", only === name);
+    button.addEventListener("click", () => { only = only === name ? null : name; filter(); drawLegend(); });
     return button;
   }), counts[names.length] ? `${counts[names.length].toLocaleString()} without` : "");
 }

@@ -2,7 +2,8 @@
 import { post, send } from "./api.js";
 import { badge, clipped } from "./coloring.js";
 import { attempt, question, say } from "./dialogs.js";
-import { labelOf, model, on, refresh, select, suggestionOf, targets } from "./model.js";
+import { go, listed } from "./gallery.js";
+import { focus, labelOf, model, on, refresh, select, suggestionOf, targets } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 let forward = () => {}, afterwards = () => {};
@@ -67,22 +68,23 @@ async function give(labels, existing) {
     let how = existing ?? (ids.length === 1 ? "replace" : "ask"), answer;
     const ahead = ids.length === 1 && labels[ids[0]] !== null; // nothing to ask: go on at once
     if (ahead) { pending.add(ids[0]); select([], "new"); forward(); }
-    answer = await send("/api/label", { labels, existing: how });
+    try { answer = await send("/api/label", { labels, existing: how }); } catch (error) { if (ahead) look(ids[0]); throw error; }
     if (answer.status === 409) {
       const { others } = await answer.json(), counts = Object.entries(others), total = counts.reduce((sum, [, count]) => sum + count, 0);
       const has = total === 1 ? "has" : "have";
       how = await question(`${total.toLocaleString()} of the ${images(ids.length)} already ${has} another label than ${words.length === 1 ? `“${words[0]}”` : "the suggested one"}: ${counts.map(([word, count]) => `${word} (${count})`).join(", ")}.`,
-        [["keep", "Label only the others"], ["replace", `Replace ${total === 1 ? "it" : `all ${total}`}`], ["", "Cancel"]]);
+        [...(total < ids.length ? [["keep", "Label only the others"]] : []), ["replace", `Replace ${total === 1 ? "it" : `all ${total}`}`], ["", "Cancel"]]);
       if (how === null) { say("Nothing was labelled."); return; }
       answer = await send("/api/label", { labels, existing: how });
     }
-    if (!answer.ok) throw new Error(await answer.text());
+    if (!answer.ok) { if (ahead) look(ids[0]); throw new Error(await answer.text()); }
     const { changed, others } = await answer.json(), replaced = Object.entries(others).map(([word, count]) => `${count} ${word}`).join(", ");
     const word = words.length === 1 ? words[0] : "as suggested";
     if (!ahead) select([], "new");
     await refresh();
     ids.forEach((id) => pending.delete(id));
-    say(word === null ? `Label taken from ${images(changed)}.` : `${images(changed)} labelled ${word}${how === "replace" && replaced ? ` (before: ${replaced})` : ""}. Ctrl-Z undoes.`);
+    if (!changed) say(word === null ? "Nothing changes: no label here." : `Nothing changes: labelled ${word} already.`);
+    else say(word === null ? `Label taken from ${images(changed)}.` : `${images(changed)} labelled ${word}${how === "replace" && replaced ? ` (before: ${replaced})` : ""}. Ctrl-Z undoes.`);
     afterwards(ahead);
   }, () => ids.forEach((id) => pending.delete(id)));
 }
@@ -90,9 +92,10 @@ async function give(labels, existing) {
 export async function tag(ids, word, on = true) {
   if (!word || !ids.length) { say("Choose images and write a tag first."); return; }
   await attempt(async () => {
-    await post("/api/tag", { ids, tag: word, on });
+    const { changed } = await post("/api/tag", { ids, tag: word, on });
     await refresh();
-    say(`${images(ids.length)} ${on ? "tagged" : "no longer tagged"} ${word}. Ctrl-Z undoes.`);
+    if (changed) say(`${images(changed)} ${on ? "tagged" : "no longer tagged"} ${word}. Ctrl-Z undoes.`);
+    else say(on ? `Nothing changes: tagged ${word} already.` : `Nothing changes: no tag ${word} here.`);
   });
 }
 
@@ -100,10 +103,17 @@ function tagTargets(on) { return tag(targets(), $("tag").value.trim(), on); }
 
 export async function turn(which) {
   await attempt(async () => {
-    const { about } = await post(`/api/${which}`);
+    const { about, id } = await post(`/api/${which}`);
     await refresh();
+    if (id !== null) look(id); // the next key is for the image that it was about
     say(about === null ? `There is nothing to ${which}.` : `${which === "undo" ? "Undone" : "Done again"}: ${about}.`);
   });
+}
+
+// Back to an image, in the list if it is there.
+function look(id) {
+  const place = listed().indexOf(id);
+  if (place >= 0) go(place); else focus(id);
 }
 
 export const inUse = () => model.state.words.filter((word) => model.state.counts[word]);
@@ -131,5 +141,6 @@ function drawBar() {
   $("share").value = done / info.count; $("share").title = `${((100 * done) / info.count).toFixed(1)} % of the images have a label`;
   $("estimate").textContent = state.estimate ? `estimated accuracy ${Math.round(100 * state.estimate.accuracy)} % ± ${Math.round(100 * state.estimate.error)}` : "accuracy: needs two classes with two labels each";
   $("thin").textContent = thin.length ? `few labels: ${thin.slice(0, 4).map((word) => `${word.length > 24 ? `${word.slice(0, 22)}…` : word} ${state.counts[word]}`).join(", ")}${thin.length > 4 ? " …" : ""}` : "";
+  $("thin").title = thin.map((word) => `${word} ${state.counts[word]}`).join(", ");
   for (const which of ["undo", "redo"]) { $(which).disabled = state[which] === null; $(which).title = state[which] === null ? "" : `${state[which]} (Ctrl-${which === "undo" ? "" : "Shift-"}Z)`; }
 }

@@ -18,7 +18,7 @@ export function startLists() {
   $("tabs").replaceChildren(...Object.entries(TABS).map(([name, title]) => {
     const button = document.createElement("button");
     button.type = "button"; button.id = `tab-${name}`; button.textContent = title; button.setAttribute("role", "tab");
-    button.addEventListener("click", () => { open(name); note(); });
+    button.addEventListener("click", () => goTo(name));
     return button;
   }));
   $("sort").addEventListener("change", () => attempt(sorted));
@@ -49,6 +49,13 @@ export async function openFromAddress() {
   const [name, id] = location.hash.slice(1).split("-"), known = name in TABS ? name : "queue";
   if (known === "neighbors" && Number(id) < model.info.count) focus(Number(id));
   await open(known);
+}
+
+// Open a list so that Back leads to the one before.
+export function goTo(name) {
+  const opened = open(name);
+  note();
+  return opened;
 }
 
 export async function open(name) {
@@ -92,13 +99,14 @@ function remove() {
 export { remove };
 
 // The queue: labelled images stay in view until all are done, then the next ones are fetched.
-export async function refillQueue() {
+// told: what was said last may go; after labelling it is how many were labelled.
+export async function refillQueue(told = true) {
   const mine = ++asked;
   $("list-title").textContent = "choosing …";
   try {
     const { ids, notes } = await get(`/api/queue?n=${QUEUE}&by=${$("queue-by")?.value ?? "both"}`);
     if (tab !== "queue" || mine !== asked) return;
-    say(ids.length ? "Label what the list proposes, or lasso a group on the map." : "Nothing is left to label.");
+    if (told) say(ids.length ? "Label what the list proposes, or lasso a group on the map." : "Nothing is left to label.");
     await list(ids, notes, null, 0, "Every image that can be read has a label.");
   } catch (error) { if (mine === asked) $("list-title").textContent = ""; throw error; }
 }
@@ -114,7 +122,7 @@ export function toNext() {
 
 export async function afterLabelling(ahead) {
   if (tab !== "queue" || pending.size) return;
-  if (!listed().some(isUnlabelled)) await attempt(refillQueue); else if (!ahead) toNext();
+  if (!listed().some(isUnlabelled)) await attempt(() => refillQueue(false)); else if (!ahead) toNext();
 }
 
 export async function neighbors(id) {
@@ -179,6 +187,8 @@ async function byName(text) {
 async function clean() {
   const kind = $("clean-kind").value, mine = ++asked;
   say(`Looking for ${CLEAN[kind]} …`);
+  list([], null, null, -1, `Looking for ${CLEAN[kind]} …`); // not the list before under this heading
+  $("tag-found").disabled = true;
   const wait = async () => {
     const answer = await get(`/api/clean/${kind}?similarity=${$("alike")?.value ?? 0.95}`);
     if (tab !== "clean" || mine !== asked) return;

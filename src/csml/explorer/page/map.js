@@ -81,7 +81,7 @@ function drawMarks() {
   marks.clearRect(0, 0, camera.width, camera.height);
   drawThumbs();
   marks.lineWidth = 2; marks.strokeStyle = accent;
-  for (const id of model.list.slice(0, MOST_MARKS)) if (!model.selected[id]) ring(id, 7); // a selected point stands out already
+  for (const id of model.list.slice(0, MOST_MARKS)) if (model.visible[id] && !model.selected[id]) ring(id, 7); // a selected point stands out already
   if (model.focus >= 0) {
     marks.strokeStyle = dark; marks.lineWidth = 3; ring(model.focus, 11);
     marks.strokeStyle = accent; marks.lineWidth = 2; ring(model.focus, 14);
@@ -169,6 +169,14 @@ function release(event, openNeighbors) {
     else if (id >= 0) { focus(id); openNeighbors(id); }
   }
   redraw();
+}
+
+// Drops the lasso or box that is being drawn; says whether there was one.
+export function dropPath() {
+  if (!path) return false;
+  held.clear(); path = null;
+  redraw();
+  return true;
 }
 
 function choose(drawn, how) {

@@ -1,6 +1,6 @@
 // What the page knows: columns of all images, labels, the selection and the focus. Every part of the page reads it here,
 // and hears of changes by events: points, columns, labels, suggestions, visible, selection, focus, list, state.
-import { get, getArray, post } from "./api.js";
+import { belongTo, get, getArray, post } from "./api.js";
 import { placeOf } from "./palette.js";
 
 export const model = {
@@ -19,6 +19,7 @@ export const emit = (name) => events.dispatchEvent(new Event(name));
 
 export async function load() {
   const info = await get("/api/summary"), n = info.count;
+  belongTo(info.start);
   Object.assign(model, { info, visible: new Uint8Array(n).fill(1), shown: n, selected: new Uint8Array(n), label: new Int32Array(n).fill(-1) });
   info.columns.forEach((column) => column.names?.forEach(placeOf)); // classes of the data get the first colours
   await Promise.all(info.columns.map(async (column, place) => {

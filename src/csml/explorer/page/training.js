@@ -28,7 +28,7 @@ function draw() {
   $("job-lines").textContent = job.lines.join("\n"); $("job-log").hidden = !job.lines.length;
   if (seen && seen.number === job.number && seen.state !== "done" && job.state === "done") {
     say("The suggestions are the new classifier's.");
-    if (isOpen("queue")) attempt(refillQueue);
+    if (isOpen("queue")) attempt(() => refillQueue(false));
   }
   seen = job;
 }

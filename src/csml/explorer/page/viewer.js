@@ -19,6 +19,8 @@ export function enlarge() {
   viewer.showModal();
 }
 
+export function closeViewer() { if (viewer.open) viewer.close(); }
+
 async function draw() {
   const id = model.focus, address = `/image/${id}`;
   $("viewer-picture").replaceChildren(picture(id, 0, address));
