@@ -92,9 +92,13 @@ def _as_disk_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        short = error.errno is None and re.fullmatch(
+            r"\d+ requested and \d+ written", str(error)
+        )  # numpy, in C's wording
+        number = errno.ENOSPC if short else error.errno
+        if number is None or error.filename is not None:
             raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise OSError(number, os.strerror(number), str(path)) from error
     except Exception as error:
         code = re.search(r"\(os error (\d+)\)", str(error))  # safetensors, in Rust's wording
         if code is None and not any(word in str(error) for word in ("PytorchStreamWriter", "inline_container")):
