@@ -92,9 +92,7 @@ def _as_disk_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        short = error.errno is None and re.fullmatch(
-            r"\d+ requested and \d+ written", str(error)
-        )  # numpy, in C's wording
+        short = error.errno is None and re.fullmatch(r"\d+ requested and \d+ written", str(error))  # raised by numpy
         number = errno.ENOSPC if short else error.errno
         if number is None or error.filename is not None:
             raise
