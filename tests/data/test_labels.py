@@ -125,6 +125,9 @@ def test_a_repeated_line_is_told_and_counts_once(tmp_path: Path) -> None:
         ("", "names no image"),
         ("lost.png,cat\ngone.png,dog\n", "none of the 2 files"),
         ("00.png,cat\n01.png,cat\n", "two classes"),
+        ("path,reason,kind\n00.png,stands for 2 images,cat\n", "the columns path, reason, kind; none is called label"),
+        ("photo,label\n00.png,cat\n", "none is called path"),
+        ("00.png,stands for 2 images,cat\n", "3 columns and no header"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused_with_the_line(tmp_path: Path, text: str, message: str) -> None:

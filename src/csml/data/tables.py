@@ -125,9 +125,14 @@ def _csv_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Itera
             for column in (path_column, label_column):
                 if column is not None and lower.count(lower[column]) > 1:
                     raise CsmlError(f"{key}: {path} has several columns {lower[column]!r}; leave one of them")
-            if path_column is not None and (label_column is not None or "label" not in needed):
-                place = (path_column, label_column)
+            absent = [name for name, at in (("path", path_column), ("label", label_column)) if at is None]
+            if len(absent) < 2 and not set(absent) & set(needed):
+                place = (path_column or 0, label_column)
                 continue
+            if "label" in needed and (len(absent) == 1 or len(cells) > 2):  # it would be easy to read another column
+                found = f"the columns {', '.join(cells)}" if len(absent) == 1 else f"{len(cells)} columns and no header"
+                rest = f"none is called {absent[0]}" if len(absent) == 1 else "the first line must name them"
+                raise CsmlError(f"{key}: {path} has {found}; {rest}: give it the columns path and label")
         wanted = [column for column in (place[0], place[1] if "label" in needed else None) if column is not None]
         if len(cells) <= max(wanted):
             raise CsmlError(f"{key}: {path}, line {number}: expected {','.join(needed)}, found {','.join(row)!r}")
