@@ -79,7 +79,8 @@ class TrainingLoop:
         """Train the remaining steps of the current epoch; between steps, save checkpoints and stop on signals."""
         saved = requested = time.monotonic()
         # The bar counts the steps of the whole run, so that "left" is the remaining time of the run.
-        with Progress(self.where(), total=self.task.timetable.steps, done=self._steps_done()) as bar:
+        title = self.where().partition(", step")[0]  # the bar counts the steps itself
+        with Progress(title, total=self.task.timetable.steps, done=self._steps_done()) as bar:
             for batch in self.task.batches(self.epoch, self.step):
                 arrived = time.monotonic()
                 self.task.failures.add(batch.failed)
