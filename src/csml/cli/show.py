@@ -40,6 +40,7 @@ def nothing(result: Any) -> None:
 
 
 def pretrain(run: "Run") -> None:
+    path = shlex.quote(str(run.path))
     lines = [
         "",
         "the backbone, in Python:",
@@ -50,7 +51,13 @@ def pretrain(run: "Run") -> None:
     if run.verb != "pretrain" or "knn20" in run.metrics.columns:  # there are labels for evaluation
         lines += [
             "evaluate it:",
-            *(f"    {program()} {verb} {shlex.quote(str(run.path))}" for verb in ("knn", "linear")),
+            *(f"    {program()} {verb} {path}" for verb in ("knn", "linear")),
+        ]
+    if run.verb == "pretrain":
+        lines += [
+            "label images, in the browser or in a file:",
+            f"    {program()} explore {path}",
+            f"    {program()} select {path} 25 --output labels.csv",
         ]
     log.info("\n".join(lines))
 
