@@ -60,6 +60,10 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        first = f", the first: {self.rows[0]}" if self.rows else ""
+        return f"Predictions({len(self.rows):,} rows of {self.images:,} images, {self.unreadable:,} unreadable{first})"
+
     @property
     def paths(self) -> list[str]:
         return [row["path"] for row in self.rows]
@@ -202,12 +206,11 @@ def _log_reliability(trust: Trust, images: int, probability: float, unfamiliar: 
         log.warning("one label a class: the accuracy is not known, and the probabilities are not calibrated")
     else:
         log.info(
-            "expect %.0f %% of these labels to be right, by their probabilities; cross-validation on %d labels: "
-            "%.0f %% ± %.0f",
-            100 * probability / images,
-            trust.labels,
+            "expected accuracy: %.0f %% ± %.0f by cross-validation on %d labels, %.0f %% by the probabilities",
             100 * trust.accuracy,
             100 * trust.error,
+            trust.labels,
+            100 * probability / images,
         )
     if unfamiliar > _UNLIKE_IMAGES * images:
         log.warning(
