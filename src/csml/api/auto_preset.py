@@ -119,10 +119,11 @@ def expected_cost(config: PretrainConfig, images: int) -> tuple[float, float]:
         forward = min(cpu_seconds(partial(net, batch)) for _ in range(_TRIES)) / _PROBED / threads
     views, learning = len(sides(config.views)), 1 - config.model.frozen_stages / 4
     queries = (views if config.views.neighbor_queries else 1) + (config.views.mix != "none")
-    learnt = images * config.epochs * (queries * (1 + 2 * learning) + views)
+    first_look = images if config.method.remembers else 0
+    learnt = images * config.epochs * (queries * (1 + 2 * learning) + views) + first_look
     whole = max(config.images.center_size, config.neighbors.size or 0)
     searches = 0 if not config.views.cross_sample else 1 if config.neighbors.features == "start" else config.epochs
-    used = images * searches + (0 if config.model.weights is None else compared_images(images, config.epochs))
+    used = images * (searches + 1) + (0 if config.model.weights is None else compared_images(images, config.epochs))
     weights = sum(p.numel() * p.element_size() for p in net.parameters())
     memory = saved / _PROBED * config.batch_size * queries * learning + 6 * weights + 1e9
     return forward * (learnt + used * (whole / config.images.size) ** 2), memory
