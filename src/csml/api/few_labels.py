@@ -157,6 +157,15 @@ def _cross_validate(session: Session, config: FinetuneConfig, known: _Labels) ->
     folds = draw_folds(known.labels.numpy(), config.seed, repeats=1 if tunes else None)
     if not len(folds):
         return []
+    if tunes and config.how == "auto":
+        log.info(
+            "with %d labels a class layers are tuned, too: %d times %d epochs, which may take long; --tune_from %d "
+            "leaves it out",
+            len(known.labels) // len(known.labels.unique()),
+            len(TUNED) * len(list(splits(folds))),
+            config.epochs,
+            len(known.labels),
+        )
     logistic = try_frozen("logistic", known.features, known.labels, known.classes, folds)
     tried = []
     for how in ways:

@@ -47,10 +47,16 @@ def apply_temperature(classifier: Classifier, temperature: float) -> None:
     classifier.fc.bias.data.div_(temperature)
 
 
+_SMALL_BATCH, _LEAST_STEPS = 32, 16
+"""Batches of a few hundred labels have this size, and larger ones leave this many steps in an epoch: the learning rate
+follows the batch size, and one batch of all labels took 6 GB."""
+
+
 def tuning_config(config: FinetuneConfig, labels: int) -> FinetuneConfig:
     """The settings for training on this many labels, starting from a fitted linear layer."""
     optimizer = replace(config.optimizer, lr_per_256=config.tuning_lr_per_256)
-    return replace(config, batch_size=min(config.batch_size, labels), optimizer=optimizer)
+    batch_size = min(config.batch_size, labels, max(_SMALL_BATCH, labels // _LEAST_STEPS))
+    return replace(config, batch_size=batch_size, optimizer=optimizer)
 
 
 def _tuned(backbone: Backbone, how: str) -> list[nn.Parameter]:
