@@ -42,7 +42,7 @@ class NeighborsOfConfig(SearchingConfig):
     """Settings of `csml neighbors`."""
 
     k: int = common(bounded(10, low=1, limit=10**6))
-    """Number of neighbours of each image."""
+    """Number of neighbours of each image, without the image itself."""
     sheet: str | None = common(None)
     """An image file to draw: each image with its neighbours next to it."""
     index: str | None = common(None)
