@@ -35,7 +35,8 @@ def commands_page() -> str:
     parts = [
         "# Settings of the other commands",
         "Written from the classes of `csml.config`. Settings with the same meaning and default as in "
-        "[pretrain](pretrain.md) are named and not repeated.",
+        "[pretrain](pretrain.md) are named and not repeated. Images and hardware are by default those of the run "
+        "that a command uses.",
     ]
     for command in COMMANDS.values():
         if command.schema is not PretrainConfig:
@@ -51,9 +52,9 @@ def run_directory_page() -> str:
 
 
 def _command(command: Command) -> list[str]:
-    usual = {key: described(leaf) for key, leaf in leaves(PretrainConfig).items()}
+    usual = {key: _meaning(leaf) for key, leaf in leaves(PretrainConfig).items()}
     known = list(leaves(command.schema).values())
-    same = [leaf for leaf in known if usual.get(leaf.key) == described(leaf)]
+    same = [leaf for leaf in known if usual.get(leaf.key) == _meaning(leaf)]
     own = [leaf for leaf in known if leaf not in same]
     parts = [f"## {command.name}", _text(command.summary), f"```\n{command.options().usage}\n```"]
     if own:
@@ -61,6 +62,11 @@ def _command(command: Command) -> list[str]:
     if same:
         parts.append("As in pretrain: " + ", ".join(f"`{leaf.key}`" for leaf in same) + ".")
     return parts
+
+
+def _meaning(leaf: Leaf) -> str:
+    """What two commands must have in common to be described once; the page says which sections are inherited."""
+    return described(leaf._replace(told=None) if "." in leaf.key else leaf)
 
 
 def _by_section(schema: type[Any]) -> dict[str, list[Leaf]]:

@@ -1,7 +1,15 @@
 """The exception for errors that a user can fix, and one-line messages for errors of the machine."""
 
+import contextlib
+import difflib
 import errno
+import os
 from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+_MOST_NAMES = 10_000
+"""Entries of a folder among which a similar name is looked for."""
 
 
 class CsmlError(Exception):
@@ -18,6 +26,27 @@ def some(names: Iterable[str], shown: int = 4) -> str:
     """The first few of many names, for a one-line message."""
     names = list(names)
     return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
+
+
+def did_you_mean(path: str | os.PathLike[str], otherwise: str = "") -> str:
+    """The end of a message about a path that does not exist: the name beside it that is most similar, or `otherwise`.
+
+    If a folder of the path is missing already, that folder is the one that is compared.
+    """
+    end = f"; {otherwise}" if otherwise else ""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        whole = Path(path).expanduser()
+        missing = next((p for p in (whole, *whole.parents) if not p.exists() and p.parent.is_dir()), None)
+        if missing is None:
+            return end
+        with os.scandir(missing.parent) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_NAMES)]
+        visible = [name for name in names if not name.startswith(".") or missing.name.startswith(".")]
+        for name in difflib.get_close_matches(missing.name, visible, n=1):
+            beside = missing.with_name(name)
+            meant = beside / whole.relative_to(missing)
+            return f"; did you mean {meant if meant.exists() else beside}?"
+    return end
 
 
 _DISK = {
@@ -54,7 +83,9 @@ def machine_problem(error: BaseException) -> str | None:
 
 def disk_problem(error: OSError) -> str:
     """Why a file cannot be read or written."""
-    return _DISK.get(error.errno or 0) or error.strerror or reason(error)
+    text = _DISK.get(error.errno or 0) or error.strerror or reason(error)
+    missing = isinstance(error, FileNotFoundError) and isinstance(error.filename, str | os.PathLike)
+    return text + did_you_mean(error.filename) if missing else text
 
 
 def reason(error: BaseException) -> str:

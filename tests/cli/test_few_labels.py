@@ -269,9 +269,8 @@ def test_neighbors_of_an_image_are_found_in_a_saved_index(small_run: Path, thous
     assert first.returncode == 0, first.stderr
     lines = first.stdout.strip().splitlines()
     assert len(lines) == 5
-    similarity, path = lines[0].split()
-    assert path == str(query)
-    assert float(similarity) == pytest.approx(1, abs=1e-3)
+    assert str(query) not in [line.split()[1] for line in lines]
+    assert float(lines[0].split()[0]) >= float(lines[-1].split()[0])
     assert "saved in" in first.stderr
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 6 * 56
@@ -291,6 +290,6 @@ def test_the_saved_index_agrees_with_an_exact_search(small_run: Path, thousand: 
     done = csml("neighbors", str(small_run), names[query], "--data", str(thousand), "--k", "20",
                 "--index", str(tmp_path / "i"))  # fmt: skip
     found = [line.split()[1] for line in done.stdout.strip().splitlines()]
-    ids, _ = nearest(features[query : query + 1], features, 20)
-    exact = [names[id] for id in ids[0].tolist()]
+    ids, _ = nearest(features[query : query + 1], features, 21)
+    exact = [names[id] for id in ids[0].tolist() if id != query]
     assert len(set(found) & set(exact)) >= 19

@@ -1,5 +1,6 @@
 """Help: short by default, whole on request, and hints that are right."""
 
+import re
 import subprocess
 import sys
 
@@ -8,8 +9,9 @@ import pytest
 from conftest import csml
 from csml.cli.commands import COMMANDS
 from csml.cli.help import common_settings
-from csml.config import PretrainConfig
+from csml.config import PretrainConfig, preset_settings
 from csml.config.build import leaves, sections
+from csml.config.documentation import described
 from csml.config.layers import suggestions
 
 PRETRAIN = [*leaves(PretrainConfig), *sections(PretrainConfig), "preset", "resume", "overwrite", "config"]
@@ -30,6 +32,44 @@ def test_the_help_of_a_command_fits_the_eye(command: str) -> None:
 def test_what_people_change_in_pretraining_is_shown() -> None:
     shown = {leaf.key for leaf in common_settings(PretrainConfig)}
     assert {"data", "out", "epochs", "batch_size", "seed", "images.size", "model.weights", "model.backbone"} <= shown
+
+
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [("select", ["by", "labels", "output"]), ("check", ["weights", "output", "sheet", "fail_on", "similarity"])],
+)
+def test_the_settings_of_a_command_come_before_those_of_images_and_hardware(command: str, own: list[str]) -> None:
+    text = csml(command, "--help").stdout
+    places = [text.index(f"--{key} ") for key in ("data", *own, "images.size", "hardware.devices")]
+    assert places == sorted(places)
+
+
+def help_of(command: str, *words: str) -> dict[str, str]:
+    """The help of each setting of a command, in one line."""
+    parts = re.split(r"\n  --([a-z_.0-9]+) ", csml(command, "--help", *words).stdout)
+    return {key: " ".join(text.split()) for key, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def test_the_help_shows_the_defaults_that_hold() -> None:
+    pretraining = help_of("pretrain")
+    assert "(needed, unless the preset or --config names images)" in pretraining["data"]
+    assert "default: that of the preset, otherwise 1024" in pretraining["batch_size"]
+    for command in ("finetune", "mine", "embed", "neighbors", "select", "knn", "linear"):
+        assert "(default: the images of the run)" in help_of(command)["data"], command
+    assert "(default: SOURCE, or the images of the run)" in help_of("check")["data"]
+    assert "default: synthetic" in help_of("demo")["data"] and "default: synthetic" in help_of("detect")["data"]
+    of_images = help_of("knn", "images")
+    assert "default: that of the run, otherwise 224" in of_images["images.size"]
+    assert "default" not in of_images["images.sample"].partition("(")[2]  # None is no default to show
+    assert "default: 1)" in help_of("knn", "hardware")["hardware.devices"]
+
+
+def test_what_the_preset_auto_chooses_is_said_not_to_have_a_fixed_default() -> None:
+    chosen = {key for name in ("photos", "photos-gpu", "photos-scratch") for key in preset_settings(name)}
+    for leaf in common_settings(PretrainConfig):
+        if leaf.key in chosen and leaf.default is not None:
+            assert "that of the preset" in described(leaf), leaf.key
+    assert "the preset auto chooses batch size, epochs" in " ".join(csml("pretrain", "--help").stdout.split())
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -1,6 +1,8 @@
 """Every table with paths that a command writes can be given to another command, as labels and as data."""
 
 import csv
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,7 +66,24 @@ def test_paths_are_spelled_alike(name: str, place: Path, tables: dict[str, Path]
 
 def test_neighbors_are_spelled_as_in_the_tables(place: Path) -> None:
     done = csml("neighbors", NETWORK, "photos/2026/03.png", "--data", "photos", "--k", "1", *SMALL, cwd=place)
-    assert done.stdout.split()[1] == "photos/2026/03.png"
+    first = done.stdout.split()[1]
+    assert first in {f"photos/2026/{i:02d}.png" for i in range(12)}
+
+
+def test_an_image_is_not_its_own_neighbour_but_its_copy_is(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "copies").mkdir()
+    for number in range(4):
+        shutil.copy(place / f"photos/2026/{number:02d}.png", tmp_path / "copies")
+    shutil.copy(place / "photos/2026/01.png", tmp_path / "copies/again.png")
+    (tmp_path / "link").symlink_to("copies")
+    words = ["--data", "copies", "--sheet", "alike.png", *SMALL]
+    done = csml("neighbors", NETWORK, "link/01.png", "copies/02.png", "--k", "3", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (part.split()[1::2] for part in re.split(r"(?m)^.*:$", done.stdout)[1:])
+    assert len(first) == len(second) == 3 and first[0] == "copies/again.png"
+    assert "copies/01.png" not in first and "copies/02.png" not in second
+    done = csml("neighbors", NETWORK, "copies/01.png", "--k", "10", *words[:2], *SMALL, cwd=tmp_path)
+    assert len(done.stdout.splitlines()) == 4
 
 
 @pytest.mark.parametrize("name", TABLES)

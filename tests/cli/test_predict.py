@@ -36,6 +36,12 @@ def test_nothing_that_can_be_predicted_is_an_error(place: Path, source: str, row
     assert done.stderr.splitlines()[-1] == f"csml: error: {problem}"
 
 
+@pytest.mark.parametrize("source", ["empty", "photso"])
+def test_nothing_is_printed_before_the_first_row(place: Path, source: str) -> None:
+    done = csml("predict", "tuned", source, cwd=place)
+    assert done.returncode == 2 and done.stdout == ""
+
+
 def test_images_that_cannot_be_read_among_others_are_counted(place: Path) -> None:
     done = csml("predict", "tuned", "bad", "photos/00.png", cwd=place)
     assert done.returncode == 0 and "3 images, 2 of them cannot be read" in done.stderr

@@ -158,7 +158,7 @@ def test_help_comes_from_the_docstrings_bounds_and_defaults(capsys: pytest.Captu
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("usage: csml pretrain")
-    assert "Halve it if the loss diverges. (above 0; default: 0.03)" in text
+    assert "Halve it if the loss diverges. (above 0; default: that of the preset, otherwise 0.03)" in text
     assert (
         "--images.size N Side of the square crops that the network learns from, in pixels. (at least 8 pixels" in text
     )

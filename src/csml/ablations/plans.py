@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from csml.config import TWINS, flatten, read_yaml
-from csml.errors import CsmlError
+from csml.errors import CsmlError, did_you_mean
 
 SHIPPED: tuple[str, ...] = (
     "modules", "neighbors", "levels", "mixing", "positives", "epochs", "byol", "cost", "labels", "omega",
@@ -83,7 +83,8 @@ def read_ablation(file: str, scale: str | None) -> Ablation:
     shipped = file in SHIPPED and not Path(file).is_file()
     path = Path(str(files(__package__) / f"{file}.yaml")) if shipped else Path(file).expanduser()
     if not path.is_file():
-        raise CsmlError(f"there is no file {file}; give a YAML file or one of {', '.join(SHIPPED)}")
+        expected = f"give a YAML file or one of {', '.join(SHIPPED)}"
+        raise CsmlError(f"there is no file {file}{did_you_mean(file, expected)}")
     tree = read_yaml(path)
     if not isinstance(tree, dict):
         raise CsmlError(f"{file}: expected keys such as base and variations")

@@ -11,7 +11,7 @@ from csml.api.run import PathLike, paths_of
 from csml.api.settings import plain_config
 from csml.config import TablesConfig
 from csml.console import show_log
-from csml.errors import CsmlError
+from csml.errors import CsmlError, did_you_mean
 from csml.files import read_object
 
 _EXPLANATION = (
@@ -38,7 +38,7 @@ def tables(folders: PathLike | Sequence[PathLike], *, config: PathLike | None = 
         raise CsmlError("folders: an empty list; give at least one --out of csml ablate")
     introduction = Path(made.introduction).expanduser() if made.introduction else None
     if introduction is not None and not introduction.is_file():
-        raise CsmlError(f"introduction: there is no file {introduction}")
+        raise CsmlError(f"introduction: there is no file {introduction}{did_you_mean(introduction)}")
     output = Path(made.output).expanduser()
     write_page([place.expanduser() for place in places], output, made.title, introduction)
     return output

@@ -13,7 +13,7 @@ from csml.data.huggingface import is_saved
 from csml.data.images import FolderImages, Images, ListedImages
 from csml.data.sources import is_pack
 from csml.distributed.world import World
-from csml.errors import CsmlError
+from csml.errors import CsmlError, did_you_mean
 
 log = logging.getLogger("csml")
 
@@ -38,7 +38,7 @@ def open_files_and_folders(names: list[str], reading: Reading = COLOUR) -> list[
     files = [Path(name).expanduser() for name in names]
     missing = [path for path in files if not path.exists()]
     if missing:
-        raise CsmlError(f"{missing[0]} is not there; give image files or folders")
+        raise CsmlError(f"{missing[0]} is not there{did_you_mean(missing[0], 'give image files or folders')}")
     folders = [FolderImages(index_folder(path), reading=reading) for path in files if path.is_dir()]
     single = [path for path in files if not path.is_dir()]
     return [*folders, *([ListedImages(single, reading)] if single else [])]

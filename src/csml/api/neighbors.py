@@ -1,5 +1,6 @@
 """`csml.neighbors`: the images of a folder that are most similar to given ones."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +13,11 @@ from csml.api.settings import given, using_config
 from csml.config import NAMED, NeighborsOfConfig, is_weight_name
 from csml.console import show_log
 from csml.data.bit_depth import reading_of
-from csml.data.image_names import path_from_here
-from csml.data.images import ListedImages, store_of
+from csml.data.image_names import file_of, path_from_here
+from csml.data.images import Images, ListedImages, store_of
 from csml.distributed.launch import require_alone
 from csml.distributed.world import World
-from csml.errors import CsmlError
+from csml.errors import CsmlError, did_you_mean
 from csml.evaluation.features import extract_features
 from csml.evaluation.search_index import open_index
 from csml.files import cache_dir, cache_key
@@ -55,7 +56,7 @@ def neighbors(
         settings: any setting of `csml neighbors --help`, such as `k` and `sheet`.
 
     Returns:
-        For each query its neighbours, the most similar first.
+        For each query its neighbours, the most similar first. An image is not its own neighbour.
     """
     data, in_memory = data_setting(data, weights)
     made = neighbors_config(weights, config=config, **given(data=data), **settings)
@@ -63,7 +64,7 @@ def neighbors(
     missing = [path for path in paths if not path.is_file()]
     if missing:
         problem = "is not there" if not missing[0].exists() else "is not an image file"
-        raise CsmlError(f"queries: {missing[0]} {problem}; give image files")
+        raise CsmlError(f"queries: {missing[0]} {problem}{did_you_mean(missing[0], 'give image files')}")
     require_alone("neighbors", made.hardware)
     sheet = sheet_file(made.sheet) if made.sheet else None
     root = Path(str(path_of(weights))).expanduser()
@@ -77,16 +78,26 @@ def neighbors(
     found = extract_features(backbone, query_images, made.images, fabric)
     if not found.good.all():
         raise CsmlError(f"{query_images.name(int((~found.good).nonzero()[0]))} cannot be read")
-    ids, similarities = index.search(found.by_stage[4], min(made.k, len(images)))
+    ids, similarities = index.search(found.by_stage[4], min(made.k + 1, len(images)))  # one more: the query itself
+    nearest = [
+        _without(images, query_images.path(query), list(zip(row, values, strict=True)))[: made.k]
+        for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))
+    ]
     if sheet is not None:
-        rows = [[query_images.read(query), *(images.read(id) for id in row)] for query, row in enumerate(ids.tolist())]
+        rows = [[query_images.read(query), *(images.read(id) for id, _ in row)] for query, row in enumerate(nearest)]
         save_sheet(draw_sheet(rows), sheet)
     return {
-        query_images.name(query): [
-            Neighbor(path_from_here(images, id), value) for id, value in zip(row, values, strict=True)
-        ]
-        for query, (row, values) in enumerate(zip(ids.tolist(), similarities.tolist(), strict=True))
+        query_images.name(query): [Neighbor(path_from_here(images, id), value) for id, value in row]
+        for query, row in enumerate(nearest)
     }
+
+
+def _without(images: Images, query: Path, found: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The images found, except the query's own file; copies of it in other files remain."""
+    own = os.path.realpath(query)
+    return [
+        (id, value) for id, value in found if (file := file_of(images, id)) is None or os.path.realpath(file) != own
+    ]
 
 
 def _own_index(weights: str, data: str) -> Path:

@@ -273,9 +273,16 @@ def _writer(file: TextIO, columns: tuple[str, ...], as_json: bool) -> Callable[[
     if as_json:
         return lambda row: file.write(json.dumps(row, ensure_ascii=False) + "\n")
     writer = csv.DictWriter(file, columns, restval="")
-    writer.writeheader()
+    header = True
+    if file is not sys.stdout:
+        writer.writeheader()
+        header = False
 
     def write(row: Row) -> None:
+        nonlocal header
+        if header:  # with the first row, so that a mistyped path leaves standard output empty
+            writer.writeheader()
+            header = False
         writer.writerow({key: _cell(value) for key, value in row.items()})
 
     return write

@@ -103,7 +103,9 @@ _ALL = (
     Command(
         "pretrain",
         "learn a backbone from a folder of images, without labels",
-        "Learn a backbone from images without labels; labels, if there are any, only serve for evaluation.",
+        "Learn a backbone from images without labels; labels, if there are any, only serve for evaluation. "
+        "With --data FOLDER and no --preset, the preset auto chooses batch size, epochs, image size, network and "
+        "starting weights for these images and this machine, unless they are given.",
         settings.PretrainConfig,
         "csml.api.pretraining",
         presets=PRESETS,

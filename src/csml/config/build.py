@@ -27,6 +27,8 @@ class Leaf(NamedTuple):
     """the dataclass that has the field"""
     common: bool
     """whether the short `--help` shows it"""
+    told: str | None = None
+    """what the help says about the default instead of its value, which is {} in it"""
 
     @property
     def name(self) -> str:
@@ -36,7 +38,13 @@ class Leaf(NamedTuple):
 
 def leaves(schema: type[Any]) -> dict[str, Leaf]:
     """All settings of a schema by their dotted keys."""
-    return {leaf.key: leaf for leaf in _leaves(schema(), "")}
+    return {leaf.key: leaf._replace(told=_told(schema, leaf.key)) for leaf in _leaves(schema(), "")}
+
+
+def _told(schema: type[Any], key: str) -> str | None:
+    """What the schema says about the default of a key, or of the section that it is in."""
+    texts = schema.told
+    return next((texts[name] for name in (key, key.rpartition(".")[0]) if name in texts), None)
 
 
 def sections(schema: type[Any]) -> dict[str, type[Any]]:

@@ -7,7 +7,7 @@ from csml.config.fields import bounded, common, require
 from csml.config.images import AugmentationConfig
 from csml.config.network import BackboneConfig
 from csml.config.optimizer import MAX_EPOCHS, MAX_LR, OptimizerConfig
-from csml.config.run import MAX_BATCH, LabelTestConfig, TrainingConfig
+from csml.config.run import MAX_BATCH, NEEDS_DATA, OF_THE_RUN, LabelTestConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class ClassifierConfig(TrainingConfig):
 @dataclass(frozen=True)
 class SupervisedConfig(ClassifierConfig):
     """Settings of `csml supervised`; the defaults are those of torchvision's ResNets."""
+
+    told = NEEDS_DATA
 
     labels: str | None = common(None)
     """A CSV or JSON-lines file with the paths and labels of some of the images, to use instead of folder names."""
@@ -52,6 +54,8 @@ class SupervisedConfig(ClassifierConfig):
 class FinetuneConfig(SupervisedConfig):
     """Settings of `csml finetune`; those of --how paper are the paper's."""
 
+    told = OF_THE_RUN
+
     weights: str | None = None
     """Weights to start from: a run directory or a weight file, from csml or another trainer. The word --weights may be
     omitted."""
@@ -77,6 +81,8 @@ class FinetuneConfig(SupervisedConfig):
 @dataclass(frozen=True)
 class MineConfig(ClassifierConfig):
     """Settings of `csml mine`; the defaults are the paper's. Labels and test images are those of the fine-tuned run."""
+
+    told = OF_THE_RUN
 
     weights: str | None = None
     """The fine-tuned run to start from. The word --weights may be omitted."""

@@ -7,13 +7,15 @@ from csml.config.fields import Settings, bounded, common, each, share
 from csml.config.images import ImagesConfig
 from csml.config.network import STAGES
 from csml.config.optimizer import MAX_EPOCHS
-from csml.config.run import MAX_BATCH, SEEDS, HardwareConfig
+from csml.config.run import MAX_BATCH, OF_THE_RUN, SEEDS, HardwareConfig
 from csml.config.sources import Sources
 
 
 @dataclass(frozen=True)
 class SearchingConfig(Settings):
     """Settings of commands that use all images of a folder."""
+
+    told = OF_THE_RUN
 
     data: Sources = common(Sources("synthetic"))
     """A folder, of which all images are used, or anything else that `csml pretrain` takes, of which the training images
@@ -40,7 +42,7 @@ class NeighborsOfConfig(SearchingConfig):
     """Settings of `csml neighbors`."""
 
     k: int = common(bounded(10, low=1, limit=10**6))
-    """Number of neighbours of each image."""
+    """Number of neighbours of each image, without the image itself."""
     sheet: str | None = common(None)
     """An image file to draw: each image with its neighbours next to it."""
     index: str | None = common(None)
@@ -58,16 +60,18 @@ PROBLEMS = (
 class CheckConfig(SearchingConfig):
     """Settings of `csml check`."""
 
-    weights: str | None = None
+    told = OF_THE_RUN | {"data": "default: SOURCE, or the images of the run"}
+
+    weights: str | None = common(None)
     """Network whose features are compared; by default that of the run, or lite0 if images are given."""
-    output: str | None = None
+    output: str | None = common(None)
     """A .csv file of all problems: kind, path, split, label, detail, score, other."""
-    sheet: str | None = None
+    sheet: str | None = common(None)
     """An image file to draw: the worst of each kind."""
-    fail_on: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = common(())
     """Kinds that end the command with exit code 1 if they occur, such as [leaks, unreadable]: unreadable, leaks,
     duplicates, wrong_labels, outliers, dark, flat, blurred, tiny, shape."""
-    similarity: float = share(0.95)
+    similarity: float = common(share(0.95))
     """Smallest cosine similarity of the features of near-duplicates."""
     confidence: float = share(0.8)
     """A label looks wrong if another class is ahead of it by this probability."""
@@ -80,13 +84,13 @@ class CheckConfig(SearchingConfig):
 class SelectConfig(SearchingConfig):
     """Settings of `csml select`."""
 
-    by: Literal["both", "coverage", "uncertainty"] = "both"
+    by: Literal["both", "coverage", "uncertainty"] = common("both")
     """What to label next. coverage: images that represent many unlabelled ones. uncertainty: images that the classifier
     is least sure of. both: images that represent many the classifier is unsure of. Without labels of two classes it is
     always coverage."""
-    labels: str | None = None
+    labels: str | None = common(None)
     """A CSV or JSON-lines file of the labels so far, path and label; by default those that the run learnt from."""
-    output: str | None = None
+    output: str | None = common(None)
     """A .csv file to fill in: the labels so far, then the images to label, with an empty column label. It may be the
     file of --labels. By default to-label.csv, from Python none."""
     seed: int = bounded(0, low=0, limit=SEEDS - 1)
@@ -96,6 +100,8 @@ class SelectConfig(SearchingConfig):
 @dataclass(frozen=True)
 class PredictConfig(Settings):
     """Settings of `csml predict`."""
+
+    told = OF_THE_RUN
 
     output: str | None = common(None)
     """A .csv file, or .jsonl or .json for JSON lines; - for standard output, the default of the command line."""

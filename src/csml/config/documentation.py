@@ -13,7 +13,9 @@ from csml.config.fields import shown
 def described(leaf: Leaf) -> str:
     """Documentation, bounds and default of a setting."""
     notes = [leaf.rule.phrase()] if leaf.rule is not None else []
-    if leaf.default is not None:
+    if leaf.told is not None and (leaf.default is not None or "{}" not in leaf.told):
+        notes.append(leaf.told.format(shown(leaf.default)))
+    elif leaf.default is not None:
         notes.append(f"default: {shown(leaf.default)}")
     text = documentation(leaf.owner).get(leaf.name, "")
     return f"{text} ({'; '.join(notes)})" if notes else text

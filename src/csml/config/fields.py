@@ -11,9 +11,9 @@ seed: int = common(bounded(0, low=0))
 import dataclasses
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from csml.errors import CsmlError
 
@@ -38,6 +38,9 @@ class Rule(Protocol):
 
 class Settings:
     """Base class of all settings. Settings are frozen dataclasses: a checked config never changes."""
+
+    told: ClassVar[Mapping[str, str]] = {}
+    """What the help says about a default that is not the value in the code, by key or section; {} is that value."""
 
     def check(self) -> None:
         """Raise CsmlError for inconsistent values; `configure` calls this and completes the key."""

@@ -9,15 +9,20 @@ from csml.config.fields import choice, require
 from csml.config.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from csml.config.frameworks.base import FrameworkConfig
 from csml.config.network import ModelConfig
-from csml.config.run import OnlineTestConfig, TrainingConfig
+from csml.config.run import NEEDS_DATA, OnlineTestConfig, TrainingConfig
 from csml.config.views import NeighborsConfig, ViewsConfig
 
 F = TypeVar("F", bound=FrameworkConfig)
+
+_OF_THE_PRESET = ("batch_size", "epochs", "images.size", "optimizer.lr_per_256", "model.backbone")
+"""Settings in the short help that the preset `auto` chooses."""
 
 
 @dataclass(frozen=True)
 class PretrainSettings(TrainingConfig):
     """Settings of `csml pretrain` without those of the frameworks."""
+
+    told = NEEDS_DATA | dict.fromkeys(_OF_THE_PRESET, "default: that of the preset, otherwise {}")
 
     framework: str = choice(DEFAULT_FRAMEWORK, tuple(FRAMEWORKS))
     """Pre-training method; its settings are in the section of the same name. For a framework other than contrast, start

@@ -6,13 +6,15 @@ from csml.config.fields import Settings, bounded, common, each, interval, subset
 from csml.config.images import ImagesConfig
 from csml.config.network import STAGES
 from csml.config.optimizer import MAX_EPOCHS, MAX_LR
-from csml.config.run import MAX_BATCH, SEEDS, CheckpointConfig, HardwareConfig, MonitorConfig
+from csml.config.run import MAX_BATCH, OF_THE_RUN, SEEDS, CheckpointConfig, HardwareConfig, MonitorConfig
 from csml.config.sources import Sources
 
 
 @dataclass(frozen=True)
 class KnnConfig(Settings):
     """Settings of `csml knn`."""
+
+    told = OF_THE_RUN
 
     data: Sources = common(Sources("synthetic"))
     """Labelled images; by default the data of the run."""
@@ -34,6 +36,8 @@ class KnnConfig(Settings):
 @dataclass(frozen=True)
 class LinearConfig(Settings):
     """Settings of `csml linear`."""
+
+    told = OF_THE_RUN
 
     data: Sources = common(Sources("synthetic"))
     """Labelled images; by default the data of the run."""

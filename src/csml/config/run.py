@@ -92,6 +92,18 @@ class HardwareConfig(Settings):
     keep cores busy. A fixed number makes results reproducible to the bit."""
 
 
+NEEDS_DATA = {"data": "needed, unless the preset or --config names images"}
+"""What the help of a command says that starts without a run."""
+OF_THE_RUN = {
+    "data": "default: the images of the run",
+    "images": "default: that of the run, otherwise {}",
+    "hardware": "default: that of the run, otherwise {}",
+    "hardware.devices": "default: {}",
+    "hardware.accumulate": "default: {}",
+}
+"""What the help of a command says that inherits these settings from a run."""
+
+
 @dataclass(frozen=True)
 class RunConfig(Settings):
     """Settings of every command that trains."""

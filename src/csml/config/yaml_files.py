@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from csml.config.layers import Layer
-from csml.errors import CsmlError, disk_problem, reason
+from csml.errors import CsmlError, did_you_mean, disk_problem, reason
 from csml.files import read_file
 
 log = logging.getLogger("csml")
@@ -34,7 +34,7 @@ def read_yaml(file: Path, before: str = "") -> Any:
     try:
         return load_yaml(read_file(file, _MOST_BYTES).decode("utf-8"))
     except FileNotFoundError as error:
-        raise CsmlError(f"{before}there is no file {file}") from error
+        raise CsmlError(f"{before}there is no file {file}{did_you_mean(file)}") from error
     except UnicodeDecodeError as error:
         raise CsmlError(f"{before}{file} is not a text file in UTF-8") from error
     except OSError as error:

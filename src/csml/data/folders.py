@@ -12,7 +12,7 @@ from csml.data.decoded_cache import store_for
 from csml.data.folder_index import FolderIndex, index_folder, left_out
 from csml.data.images import FolderImages
 from csml.data.layout import TRAIN_FOLDERS, VAL_FOLDERS, folder_labels
-from csml.errors import CsmlError
+from csml.errors import CsmlError, did_you_mean
 
 EXPECTED = f"give a folder of images or one of {', '.join(NAMED)}"
 
@@ -20,7 +20,7 @@ EXPECTED = f"give a folder of images or one of {', '.join(NAMED)}"
 def open_folders(root: Path, config: ImagesConfig) -> dict[str, FolderImages]:
     """The splits `train` and, if there is one, `val`: subfolders of `root`, or the whole folder as `train`."""
     if not root.exists():
-        raise CsmlError(f"data: there is no folder {root}; {EXPECTED}")
+        raise CsmlError(f"data: there is no folder {root}{did_you_mean(root, EXPECTED)}")
     if not root.is_dir():
         raise CsmlError(f"data: {root} is a file; give the folder that holds the images")
     train_root, val_root = split_folders(root)

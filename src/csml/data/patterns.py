@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from csml.errors import CsmlError
+from csml.errors import CsmlError, did_you_mean
 
 _MOST = 1_000_000
 _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
@@ -31,7 +31,7 @@ def expand(source: str) -> list[Path]:
         elif os.path.exists(one):
             found.append(Path(one))
         else:
-            raise CsmlError(f"data: there is no {one}, which {source} stands for")
+            raise CsmlError(f"data: there is no {one}, which {source} stands for{did_you_mean(one)}")
     if not found:
         raise CsmlError(f"data: nothing matches {source}")
     return list(dict.fromkeys(found))

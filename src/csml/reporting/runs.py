@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from csml.config import RANDOM
-from csml.errors import CsmlError
+from csml.errors import CsmlError, did_you_mean
 from csml.runs.directory import RunDirectory
 from csml.runs.metadata import read_metadata, read_results, verb_of
 from csml.runs.metrics import read_metrics
@@ -74,7 +74,8 @@ def read_runs(paths: list[str]) -> list[FinishedRun]:
         found = {folder for folder in below if RunDirectory(folder).config.exists()}
         inside = sorted(folder for folder in found if folder.parent not in found)  # not the rounds of a mining run
         if not inside:
-            raise CsmlError(f"{path} is not a run directory: it has no {RunDirectory(root).config.name}")
+            name = RunDirectory(root).config.name
+            raise CsmlError(f"{path} is not a run directory: it has no {name}{did_you_mean(path)}")
         roots += inside
     roots = list(dict.fromkeys(roots))
     return [_read(root, name) for root, name in zip(roots, _names(roots), strict=True)]

@@ -6,7 +6,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from csml.errors import CsmlError, disk_problem
+from csml.errors import CsmlError, did_you_mean, disk_problem
 from csml.files import exists_or_creatable, is_leftover
 from csml.runs.directory import RunDirectory
 from csml.runs.locks import LOCK, USED
@@ -49,7 +49,7 @@ def open_run(path: str | Path) -> RunDirectory:
     """An existing run directory."""
     run = RunDirectory(Path(path).expanduser())
     if not run.config.exists():
-        raise CsmlError(f"{path} is not a run directory: it has no {run.config.name}")
+        raise CsmlError(f"{path} is not a run directory: it has no {run.config.name}{did_you_mean(run.root)}")
     return run
 
 

@@ -21,7 +21,7 @@ from csml.config import (
     ImagesConfig,
     is_weight_name,
 )
-from csml.errors import CsmlError, some
+from csml.errors import CsmlError, did_you_mean, some
 from csml.files import atomic_write, checksum
 from csml.models import raw_pixels
 from csml.models.backbones import Backbone, build_backbone, image_channels, normalization
@@ -252,9 +252,9 @@ def _fill(network: nn.Module, tensors: dict[str, Tensor], problem: str) -> None:
 
 
 def _file(path: str | Path, name: str) -> Path:
-    path = Path(path).expanduser()
-    if path.is_dir():
-        path = path / name
-    if not path.exists():
-        raise CsmlError(f"there are no weights at {path}; give a run directory or a weight file")
-    return path
+    given = Path(path).expanduser()
+    file = given / name if given.is_dir() else given
+    if not file.exists():
+        meant = did_you_mean(given, "give a run directory or a weight file")
+        raise CsmlError(f"there are no weights at {file}{meant}")
+    return file

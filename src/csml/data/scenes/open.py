@@ -19,7 +19,7 @@ from csml.data.scenes.splitting import chosen_parts, copies, repeated, stratifie
 from csml.data.scenes.synthetic import synthetic_scenes
 from csml.data.scenes.voc import is_voc, voc_parts
 from csml.data.scenes.yolo import is_yolo, yolo_parts
-from csml.errors import CsmlError, some
+from csml.errors import CsmlError, did_you_mean, some
 
 _FORMATS: dict[str, tuple[Callable[[Folder], bool], Callable[[Folder], list[Part]]]] = {
     "voc": (is_voc, voc_parts),
@@ -116,7 +116,8 @@ def _opened(data: str, format: str) -> tuple[Path, str, list[Part]]:
     """The folder, its format (detected if `auto`), and its parts."""
     root = Path(data).expanduser().absolute()
     if not root.is_dir():
-        raise CsmlError(f"data: there is no folder {root}; give one with images and their annotations")
+        expected = "give one with images and their annotations"
+        raise CsmlError(f"data: there is no folder {root}{did_you_mean(root, expected)}")
     folder = Folder(root)
     format = _recognise(folder) if format == "auto" else format
     parts = _FORMATS[format][1](folder)
