@@ -16,7 +16,7 @@ from pages import PAGES, ROOT, blocks, commands, lines_of
 def test_readme_and_model_card_have_the_figures_of_the_evidence() -> None:
     readme, card = ((ROOT / name).read_text() for name in ("README.md", "docs/models.md"))
     (start,) = re.findall(r"^\| EfficientNet-Lite0, the start \| .+? \| (.+) \|$", card, flags=re.M)
-    for name, folder in (("flowers", "17-from-lite0-flowers"), ("leaves", "18-from-lite0-plants")):
+    for name, folder in (("flowers", "23-preset-photos-flowers"), ("leaves", "24-preset-photos-plants")):
         (row,) = re.findall(rf"^\| CsMl on {name} \| .+? \| (.+) \|$", card, flags=re.M)
         runs = json.loads((ROOT / "docs" / "evidence" / folder / "results.json").read_text())["runs"]
         for place, measure in enumerate(("20-NN", "linear", "5 labels a class")):
