@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import csml
+from csml.cli import show
 from csml.cli.commands import COMMANDS
 from csml.cli.completion import completion
 from csml.config import PRESETS
@@ -68,6 +69,21 @@ def test_one_command_installs_it(shell: str, place: str, tmp_path: Path, monkeyp
     assert (tmp_path / place).read_text() == completion(shell).script + "\n"
     if shell == "zsh":
         assert (tmp_path / ".zshrc").read_text().count("completion.zsh") == 1
+
+
+def test_bash_without_the_package_bash_completion_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "my data"))
+    monkeypatch.setattr("csml.cli.completion._PREFIXES", (str(tmp_path),))
+    show.completion(found := completion("bash", install=True))
+    told = capsys.readouterr().out
+    assert "bash-completion, which reads it, is not installed: install it, or add to ~/.bashrc:" in told
+    assert told.endswith(f"\n    source '{found.path}'\n")
+    (tmp_path / "share/bash-completion").mkdir(parents=True)
+    (tmp_path / "share/bash-completion/bash_completion").touch()
+    assert completion("bash", install=True).needs is None
+    assert completion("bash").needs is None
 
 
 def test_another_shell_is_one_line() -> None:

@@ -127,6 +127,12 @@ def test_what_cannot_be_reported_is_one_line(tmp_path: Path) -> None:
         assert done.returncode == 2 and problem in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
+def test_texts_above_the_pictures_hold_for_one_search_and_several_pictures_in_a_row() -> None:
+    page = asset("report.html")
+    assert "anchors</abbr>, a column per search." in page and "several searches" not in page
+    assert "Each group of views belongs to one picture" in page
+
+
 def test_without_labels_the_first_sentence_says_what_it_learnt_from(runs: Path) -> None:
     one, *_ = read_runs([str(runs / "csml")])
     bare = replace(one, results={}, metrics=[])

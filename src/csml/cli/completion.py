@@ -4,6 +4,7 @@ The script is generated from the commands and their schemas and is self-containe
 """
 
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ class Completion:
     shell: str
     script: str
     path: Path | None
+    needs: str | None = None
+    """what is still to be done, if the shell would not read the installed script by itself"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,10 @@ def completion(shell: str, install: bool = False) -> Completion:
         raise CsmlError(f"shell: one of {', '.join(_SHELLS)}, not {shell!r}")
     write, place = _SHELLS[shell]
     script = write(_commands())
-    return Completion(shell, script, place(script) if install else None)
+    if not install:
+        return Completion(shell, script, None)
+    path = place(script)
+    return Completion(shell, script, path, _needs(path) if shell == "bash" else None)
 
 
 _Commands = dict[str, tuple[str, list[_Option]]]
@@ -176,6 +182,21 @@ def _folder(variable: str, default: str) -> Path:
 
 def _install_bash(script: str) -> Path:
     return _written(_folder("XDG_DATA_HOME", ".local/share") / "bash-completion" / "completions" / "csml", script)
+
+
+_BASH_COMPLETION = ("share/bash-completion/bash_completion", "etc/bash_completion", "etc/profile.d/bash_completion.sh")
+"""Files of the package bash-completion, which reads the scripts in its folder."""
+_PREFIXES = ("/", "/usr", "/usr/local", "/opt/homebrew", "/opt/local")
+
+
+def _needs(path: Path) -> str | None:
+    """What to do if the package bash-completion, which would read the script, is not installed."""
+    if any((Path(prefix) / file).exists() for prefix in _PREFIXES for file in _BASH_COMPLETION):
+        return None
+    line = f"source {shlex.quote(str(path))}"
+    return (
+        f"the package bash-completion, which reads it, is not installed: install it, or add to ~/.bashrc:\n    {line}"
+    )
 
 
 def _install_fish(script: str) -> Path:

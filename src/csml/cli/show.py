@@ -266,6 +266,8 @@ def doctor(diagnosis: "Diagnosis") -> None:
 
 def completion(result: "Completion") -> None:
     print(result.script if result.path is None else f"written to {result.path}; open a new {result.shell} to use it")
+    if result.needs is not None:
+        print(result.needs)
 
 
 def continue_command(stop: "Interrupted", words: list[str]) -> str:

@@ -60,7 +60,7 @@ def report(
                 log.info("%d figures in %s", len(written), made.figures)
         except OSError as error:
             raise CsmlError(f"output: cannot write {error.filename or path} ({error.strerror})") from error
-    log.info("%d runs in %.0f s", len(found), time.monotonic() - started)
+    log.info("%s in %.0f s", "1 run" if len(found) == 1 else f"{len(found)} runs", time.monotonic() - started)
     return path
 
 
