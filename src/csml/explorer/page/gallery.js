@@ -91,7 +91,7 @@ function caption(tile, at) {
   const word = label ?? guess;
   first.className = label === null ? "guess" : "given";
   first.replaceChildren(...(word === null ? [] : [badge(word), part("name", label === null ? `${word}?` : word), ...(label === null ? [part("share", `${Math.round(100 * model.probability[id])} %`)] : [])]));
-  second.textContent = notes?.[at] ?? "";
+  second.textContent = (notes?.[at] ?? "").replace(/ images?$/, ""); // the title has it whole
   tile.title = [word, notes?.[at]].filter(Boolean).join(", ");
   tile.setAttribute("aria-label", `image ${id + 1}${label !== null ? `, label ${label}` : guess !== null ? `, suggested ${guess}` : ""}`);
 }
