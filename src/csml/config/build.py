@@ -27,7 +27,7 @@ class Leaf(NamedTuple):
     """the dataclass that has the field"""
     common: bool
     """whether the short `--help` shows it"""
-    told: str | None = None
+    default_text: str | None = None
     """what the help says about the default instead of its value, which is {} in it"""
 
     @property
@@ -38,12 +38,12 @@ class Leaf(NamedTuple):
 
 def leaves(schema: type[Any]) -> dict[str, Leaf]:
     """All settings of a schema by their dotted keys."""
-    return {leaf.key: leaf._replace(told=_told(schema, leaf.key)) for leaf in _leaves(schema(), "")}
+    return {leaf.key: leaf._replace(default_text=_default_text(schema, leaf.key)) for leaf in _leaves(schema(), "")}
 
 
-def _told(schema: type[Any], key: str) -> str | None:
+def _default_text(schema: type[Any], key: str) -> str | None:
     """What the schema says about the default of a key, or of the section that it is in."""
-    texts = schema.told
+    texts = schema.default_texts
     return next((texts[name] for name in (key, key.rpartition(".")[0]) if name in texts), None)
 
 

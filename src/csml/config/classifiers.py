@@ -27,7 +27,7 @@ class ClassifierConfig(TrainingConfig):
 class SupervisedConfig(ClassifierConfig):
     """Settings of `csml supervised`; the defaults are those of torchvision's ResNets."""
 
-    told = NEEDS_DATA
+    default_texts = NEEDS_DATA
 
     labels: str | None = common(None)
     """A CSV or JSON-lines file with the paths and labels of some of the images, to use instead of folder names."""
@@ -54,7 +54,7 @@ class SupervisedConfig(ClassifierConfig):
 class FinetuneConfig(SupervisedConfig):
     """Settings of `csml finetune`; those of --how paper are the paper's."""
 
-    told = OF_THE_RUN
+    default_texts = OF_THE_RUN
 
     weights: str | None = None
     """Weights to start from: a run directory or a weight file, from csml or another trainer. The word --weights may be
@@ -82,7 +82,7 @@ class FinetuneConfig(SupervisedConfig):
 class MineConfig(ClassifierConfig):
     """Settings of `csml mine`; the defaults are the paper's. Labels and test images are those of the fine-tuned run."""
 
-    told = OF_THE_RUN
+    default_texts = OF_THE_RUN
 
     weights: str | None = None
     """The fine-tuned run to start from. The word --weights may be omitted."""

@@ -15,7 +15,7 @@ from csml.config.sources import Sources
 class SearchingConfig(Settings):
     """Settings of commands that use all images of a folder."""
 
-    told = OF_THE_RUN
+    default_texts = OF_THE_RUN
 
     data: Sources = common(Sources("synthetic"))
     """A folder, of which all images are used, or anything else that `csml pretrain` takes, of which the training images
@@ -60,7 +60,7 @@ PROBLEMS = (
 class CheckConfig(SearchingConfig):
     """Settings of `csml check`."""
 
-    told = OF_THE_RUN | {"data": "default: SOURCE, or the images of the run"}
+    default_texts = OF_THE_RUN | {"data": "default: SOURCE, or the images of the run"}
 
     weights: str | None = common(None)
     """Network whose features are compared; by default that of the run, or lite0 if images are given."""
@@ -101,7 +101,7 @@ class SelectConfig(SearchingConfig):
 class PredictConfig(Settings):
     """Settings of `csml predict`."""
 
-    told = OF_THE_RUN
+    default_texts = OF_THE_RUN
 
     output: str | None = common(None)
     """A .csv file, or .jsonl or .json for JSON lines; - for standard output, the default of the command line."""

@@ -13,8 +13,8 @@ from csml.config.fields import shown
 def described(leaf: Leaf) -> str:
     """Documentation, bounds and default of a setting."""
     notes = [leaf.rule.phrase()] if leaf.rule is not None else []
-    if leaf.told is not None and (leaf.default is not None or "{}" not in leaf.told):
-        notes.append(leaf.told.format(shown(leaf.default)))
+    if leaf.default_text is not None and (leaf.default is not None or "{}" not in leaf.default_text):
+        notes.append(leaf.default_text.format(shown(leaf.default)))
     elif leaf.default is not None:
         notes.append(f"default: {shown(leaf.default)}")
     text = documentation(leaf.owner).get(leaf.name, "")

@@ -39,7 +39,7 @@ class Rule(Protocol):
 class Settings:
     """Base class of all settings. Settings are frozen dataclasses: a checked config never changes."""
 
-    told: ClassVar[Mapping[str, str]] = {}
+    default_texts: ClassVar[Mapping[str, str]] = {}
     """What the help says about a default that is not the value in the code, by key or section; {} is that value."""
 
     def check(self) -> None:

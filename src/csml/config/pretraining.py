@@ -22,7 +22,7 @@ _OF_THE_PRESET = ("batch_size", "epochs", "images.size", "optimizer.lr_per_256",
 class PretrainSettings(TrainingConfig):
     """Settings of `csml pretrain` without those of the frameworks."""
 
-    told = NEEDS_DATA | dict.fromkeys(_OF_THE_PRESET, "default: that of the preset, otherwise {}")
+    default_texts = NEEDS_DATA | dict.fromkeys(_OF_THE_PRESET, "default: that of the preset, otherwise {}")
 
     framework: str = choice(DEFAULT_FRAMEWORK, tuple(FRAMEWORKS))
     """Pre-training method; its settings are in the section of the same name. For a framework other than contrast, start

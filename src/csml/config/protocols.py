@@ -14,7 +14,7 @@ from csml.config.sources import Sources
 class KnnConfig(Settings):
     """Settings of `csml knn`."""
 
-    told = OF_THE_RUN
+    default_texts = OF_THE_RUN
 
     data: Sources = common(Sources("synthetic"))
     """Labelled images; by default the data of the run."""
@@ -37,7 +37,7 @@ class KnnConfig(Settings):
 class LinearConfig(Settings):
     """Settings of `csml linear`."""
 
-    told = OF_THE_RUN
+    default_texts = OF_THE_RUN
 
     data: Sources = common(Sources("synthetic"))
     """Labelled images; by default the data of the run."""

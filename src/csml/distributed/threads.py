@@ -99,7 +99,7 @@ class Threads:
         self._raised = self._lowered = float("-inf")
         self._pause = 0.0
         """seconds to wait before more threads are tried"""
-        self._told = False
+        self._warned = False
 
     def adapt(self) -> None:
         """Read the counters when a window has passed, and change the number of threads; cheap, called at every step."""
@@ -121,8 +121,8 @@ class Threads:
             hasty = now.at - self._raised < 2 * max(self._pause, 4 * _WINDOW)
             self._pause = min(_LONGEST_PAUSE, 2 * max(self._pause, _WINDOW)) if hasty else _WINDOW
             self._lowered = now.at
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 log.info("other programs keep cores busy: %d of %d threads until they are free", wanted, self.most)
         elif wanted > self.now:
             if now.at - self._lowered < self._pause:

@@ -71,8 +71,8 @@ def estimated(run: FinishedRun) -> str | None:
 
 
 def _unmeasured(runs: list[FinishedRun], labeled: bool) -> str:
-    if told := [line for run in runs if (line := estimated(run))]:
-        return " ".join(told[:3])
+    if estimates := [line for run in runs if (line := estimated(run))]:
+        return " ".join(estimates[:3])
     names = _list([run.name for run in runs[:3]]) + (" and others" if len(runs) > 3 else "")
     images = max((read_metadata(run.root).get("images", 0) for run in runs), default=0)
     first = f"{names} learnt from {images:,} pictures" if images else names
