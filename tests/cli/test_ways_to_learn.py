@@ -74,7 +74,7 @@ def test_predict_says_how_far_to_trust_it(learnt: tuple[Path, dict[str, object]]
     trust = read_trust(out / "trust.safetensors")
     assert trust is not None and trust.accuracy is not None and trust.error is not None
     mean = 100 * np.mean([float(row["probability"]) for row in rows])
-    assert f"expect {mean:.0f} % of these labels to be right" in done.stderr
+    assert f"{mean:.0f} % by the probabilities" in done.stderr
     assert f"{100 * trust.accuracy:.0f} % ± {100 * trust.error:.0f}" in done.stderr
     assert "unlike" not in done.stderr
 
