@@ -126,9 +126,7 @@ def test_the_search_finds_a_page_and_asks_no_other_server(address: str) -> None:
         visit.page.set_viewport_size({"width": 1440, "height": 900})
         visit.page.click(".md-search__input")
         visit.page.keyboard.type("collapsed")
-        visit.page.wait_for_selector(".md-search-result__link", timeout=60_000, state="attached")
-        found = visit.page.eval_on_selector_all(".md-search-result__link", "links => links.map(link => link.href)")
-        assert any("faq.html" in link for link in found)
+        visit.page.wait_for_selector(".md-search-result__link[href*='faq.html']", timeout=60_000, state="attached")
         assert visit.requests and all(request.startswith((address, "data:", "blob:")) for request in visit.requests)
         assert not visit.problems
 

@@ -66,7 +66,7 @@ def _command(command: Command) -> list[str]:
 
 def _meaning(leaf: Leaf) -> str:
     """What two commands must have in common to be described once; the page says which sections are inherited."""
-    return described(leaf._replace(told=None) if "." in leaf.key else leaf)
+    return described(leaf._replace(default_text=None) if "." in leaf.key else leaf)
 
 
 def _by_section(schema: type[Any]) -> dict[str, list[Leaf]]:

@@ -170,7 +170,7 @@ def test_tuning_judges_on_validation_images_and_is_not_mixed_with_reports(finish
     assert done.returncode == 0, done.stderr
     judged = [json.loads(path.read_text()) for path in (*out.rglob("knn.json"), *out.rglob("linear.json"))]
     assert len(judged) == 4 and all(result["tested"] == 40 for result in judged)  # a fifth of 200; 60 are unseen
-    assert "judged on validation images" in json.loads((out / "results.json").read_text())["setting"]
+    assert "evaluated on validation images" in json.loads((out / "results.json").read_text())["setting"]
 
     for words in (["--out", str(out)], ["--out", str(tmp_path / "new"), "--earlier", f"['{out}']"]):
         mixed = csml("ablate", file, *words)

@@ -76,6 +76,7 @@ def test_bash_without_the_package_bash_completion_is_told_what_to_do(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "my data"))
     monkeypatch.setattr("csml.cli.completion._PREFIXES", (str(tmp_path),))
+    monkeypatch.setattr("csml.cli.completion._PACKAGE_MANAGERS", ())
     show.completion(found := completion("bash", install=True))
     told = capsys.readouterr().out
     assert "bash-completion, which reads it, is not installed: install it, or add to ~/.bashrc:" in told

@@ -5,6 +5,7 @@ The script is generated from the commands and their schemas and is self-containe
 
 import os
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,12 +187,16 @@ def _install_bash(script: str) -> Path:
 
 _BASH_COMPLETION = ("share/bash-completion/bash_completion", "etc/bash_completion", "etc/profile.d/bash_completion.sh")
 """Files of the package bash-completion, which reads the scripts in its folder."""
-_PREFIXES = ("/", "/usr", "/usr/local", "/opt/homebrew", "/opt/local")
+_PREFIXES = ("/", "/usr", "/usr/local")
+_PACKAGE_MANAGERS = ("brew", "port")
+"""Programs beside which, on a Mac, packages have their folders."""
 
 
 def _needs(path: Path) -> str | None:
     """What to do if the package bash-completion, which would read the script, is not installed."""
-    if any((Path(prefix) / file).exists() for prefix in _PREFIXES for file in _BASH_COMPLETION):
+    managers = [found for name in _PACKAGE_MANAGERS if (found := shutil.which(name))]
+    prefixes = [*map(Path, _PREFIXES), *(Path(found).parent.parent for found in managers)]
+    if any((prefix / file).exists() for prefix in prefixes for file in _BASH_COMPLETION):
         return None
     line = f"source {shlex.quote(str(path))}"
     return (
