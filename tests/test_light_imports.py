@@ -6,6 +6,8 @@ import sys
 _WITHOUT = """
 import sys
 import csml.explorer.explore, csml.explorer.opening, csml.explorer.server
+from csml.models.backbones import build_backbone
+build_backbone("timm:tf_efficientnet_lite0")
 print(*sorted(name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))))
 """
 _LATER = """
@@ -25,6 +27,21 @@ for device in ("cpu", "cuda"):
 """
 
 
+_EXCLUDED = """
+import sys
+from csml.light_imports import disable
+assert disable(lambda x: x + 1)(2) == 3
+import torch
+compiling = []
+def record(x):
+    compiling.append(torch.compiler.is_compiling())
+    return x
+excluded = disable(record)
+compiled = torch.compile(lambda x: excluded(x) + 1, backend="eager")
+assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0)) and compiling == [False]
+"""
+
+
 def python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -37,3 +54,7 @@ def test_the_compiler_is_not_imported() -> None:
 
 def test_the_compiler_works_when_it_is_imported_later() -> None:
     python(_LATER)
+
+
+def test_a_function_that_is_excluded_from_compiling_stays_so() -> None:
+    python(_EXCLUDED)

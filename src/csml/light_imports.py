@@ -1,11 +1,14 @@
-"""Import lightning_fabric and torchvision without torch's compiler, whose import takes as long as torch's own.
+"""Import lightning_fabric, torchvision and timm without torch's compiler, whose import takes longer than torch's own.
 
 lightning_fabric imports it only to recognise networks wrapped by `torch.compile`, torchvision to check whether a device
-supports it. Until the compiler is loaded, no network is wrapped; later checks use the real one.
+supports it, timm to exclude some functions of rare networks. Until the compiler is loaded, no network is wrapped; later
+checks and calls use the real one.
 """
 
 import importlib
 import sys
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
@@ -29,13 +32,26 @@ def is_compile_supported(device_type: str) -> Any:
     return importlib.import_module(_UTILITIES).is_compile_supported(device_type)
 
 
+def disable(function: Callable[..., Any], *options: Any, **more: Any) -> Callable[..., Any]:
+    """As in torch._dynamo, which is imported when the function is called for the first time."""
+    excluded: list[Callable[..., Any]] = []
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not excluded:
+            excluded.append(importlib.import_module(_COMPILER).disable(function, *options, **more))
+        return excluded[0](*args, **kwargs)
+
+    return call
+
+
 def import_light(package: str) -> None:
     """Import the package, without the compiler unless that or the package has been imported before."""
     importlib.import_module("torch")
     if _COMPILER in sys.modules or package in sys.modules:
         return
     compiler, utilities = ModuleType(_COMPILER), ModuleType(_UTILITIES)
-    vars(compiler).update(OptimizedModule=OptimizedModule, utils=utilities, __path__=[])
+    vars(compiler).update(OptimizedModule=OptimizedModule, disable=disable, utils=utilities, __path__=[])
     vars(utilities).update(is_compile_supported=is_compile_supported)
     sys.modules |= {_COMPILER: compiler, _UTILITIES: utilities}
     try:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from csml.config import STAGES
 from csml.errors import CsmlError
+from csml.light_imports import import_light
 from csml.pixels import Normalization
 
 _ANY_SIZE: tuple[dict[str, Any], ...] = (
@@ -23,7 +24,8 @@ def build_timm(name: str) -> nn.Module:
     Args:
         name: timm's name, such as `tf_efficientnet_lite0`.
     """
-    import timm  # takes seconds
+    import_light("timm")  # takes a second
+    import timm
 
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.4)

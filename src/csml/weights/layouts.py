@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from csml.config import BACKBONES, TIMM
+from csml.light_imports import import_light
 from csml.models.backbones import build_backbone
 
 _AVERAGED = re.compile(r"momentum|encoder_k|key_|teacher|target|ema|offline", re.IGNORECASE)
@@ -88,6 +89,7 @@ def recognise(tensors: dict[str, Tensor]) -> str | None:
 
 
 def _fits_timm(name: str, tensors: dict[str, Tensor]) -> bool:
+    import_light("timm")
     import timm
 
     if not timm.is_model(name):  # an older timm

@@ -10,6 +10,7 @@ from torch import Tensor
 from csml.config import PACKAGED, PIXELS, RANDOM, TIMM, BackboneConfig, check, is_untrained
 from csml.errors import CsmlError, reason
 from csml.extras import missing
+from csml.light_imports import import_light
 from csml.models.backbones import Backbone, build_backbone
 from csml.models.first_convolution import with_channels
 from csml.models.raw_pixels import RawPixels
@@ -64,6 +65,7 @@ def load_named(source: str, channels: int = 3) -> Backbone:
     if source in PACKAGES:
         net.load_state_dict(_in_order(read_tensors(package_file(source)), net.state_dict()))
         return with_channels(net, channels)
+    import_light("timm")
     from timm.models import load_pretrained
 
     try:
