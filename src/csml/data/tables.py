@@ -125,19 +125,30 @@ def _csv_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Itera
             for column in (path_column, label_column):
                 if column is not None and lower.count(lower[column]) > 1:
                     raise CsmlError(f"{key}: {path} has several columns {lower[column]!r}; leave one of them")
-            absent = [name for name, at in (("path", path_column), ("label", label_column)) if at is None]
-            if len(absent) < 2 and not set(absent) & set(needed):
-                place = (path_column or 0, label_column)
+            if path_column is not None and (label_column is not None or "label" not in needed):
+                place = (path_column, label_column)
                 continue
-            if "label" in needed and (len(absent) == 1 or len(cells) > 2):  # it would be easy to read another column
-                found = f"the columns {', '.join(cells)}" if len(absent) == 1 else f"{len(cells)} columns and no header"
-                rest = f"none is called {absent[0]}" if len(absent) == 1 else "the first line must name them"
-                raise CsmlError(f"{key}: {path} has {found}; {rest}: give it the columns path and label")
+            if "label" in needed:  # it would be easy to read another column
+                _require_two_columns(path, key, cells, path_column, label_column)
         wanted = [column for column in (place[0], place[1] if "label" in needed else None) if column is not None]
         if len(cells) <= max(wanted):
             raise CsmlError(f"{key}: {path}, line {number}: expected {','.join(needed)}, found {','.join(row)!r}")
         label = cells[place[1]] if place[1] is not None and place[1] < len(cells) else ""
         yield number, cells[place[0]], label
+
+
+def _require_two_columns(
+    path: Path, key: str, cells: list[str], path_column: int | None, label_column: int | None
+) -> None:
+    """Raise unless the first line is a row of a table without a header, which has a path and a label."""
+    if path_column is not None or label_column is not None:
+        missing = "label" if label_column is None else "path"
+        problem = f"the columns {', '.join(cells)}; none is called {missing}"
+    elif len(cells) > 2:
+        problem = f"{len(cells)} columns and no header; the first line must name them"
+    else:
+        return
+    raise CsmlError(f"{key}: {path} has {problem}: give it the columns path and label")
 
 
 def _column(header: list[str], names: tuple[str, ...]) -> int | None:
