@@ -62,6 +62,7 @@ def _measured(asked: argparse.Namespace, row: str, seed: int) -> dict[str, float
     suffix, times, more = ROWS.get(row, ("", 1, {}))
     settings = {"seed": seed, "images.size": asked.size, "epochs": round(times * asked.epochs), **more}
     settings |= {"monitor.knn_every": 0, "monitor.tensorboard": False, "monitor.baselines": False}
+    settings["hardware.precision"] = "32-true"  # auto depends on the machine
     config = pretrain_config(asked.data, preset=asked.preset + suffix, **settings)
     if row == START:
         return _judged(str(config.model.weights), config, seed)

@@ -31,7 +31,7 @@ def main() -> None:
 
 def _measured(asked: argparse.Namespace, row: str, seed: int) -> dict[str, float]:
     """Train the row's detector, and its average precisions on the test images as shares."""
-    settings: dict[str, Any] = {"seed": seed, "monitor.tensorboard": False}
+    settings: dict[str, Any] = {"seed": seed, "hardware.precision": "32-true", "monitor.tensorboard": False}
     if row == RANDOM:
         settings["model.backbone"] = NETWORK
     weights = {RANDOM: "random", START: asked.weights}.get(row) or str(_pretrained(asked, seed).path)
@@ -49,7 +49,8 @@ def _pretrained(asked: argparse.Namespace, seed: int) -> csml.Run:
     listing.parent.mkdir(parents=True, exist_ok=True)
     assert isinstance(scenes.images, AnnotatedFiles)
     listing.write_text("".join(f"{path.resolve()}\n" for path in scenes.images.paths))
-    settings = {"seed": seed, "epochs": asked.epochs, "images.size": asked.size, "monitor.tensorboard": False}
+    settings = {"seed": seed, "epochs": asked.epochs, "images.size": asked.size, "hardware.precision": "32-true"}
+    settings["monitor.tensorboard"] = False
     if RunDirectory(out).backbone.exists():
         return csml.Run(out)
     return csml.pretrain(str(listing), out, preset="photos", weights=asked.weights, overwrite=True, **settings)
