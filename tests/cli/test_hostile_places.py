@@ -54,7 +54,7 @@ def test_odd_places_of_yolo_are_passed_over(tmp_path: Path) -> None:
     (yolo_folder(tmp_path) / "data.yaml").write_text(
         "names: [a]\ntrain: [1, {}, null, images/train]\nval: images/val\n"
     )
-    assert csml("scenes", str(tmp_path)).returncode == 0
+    assert csml("scenes", ".", cwd=tmp_path).returncode == 0
 
 
 def test_pipes_devices_and_loops_among_annotations_are_not_followed(tmp_path: Path) -> None:
