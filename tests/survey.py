@@ -100,8 +100,8 @@ def pytest_assertion_pass(item: pytest.Item, lineno: int, orig: str, expl: str) 
     """Every assertion that compares sizes, with its values."""
     if RECORD in os.environ and re.search(r"[<>]|approx", orig):
         with open(os.environ[RECORD], "a") as file:
-            values = expl.splitlines()[0]
-            file.write(f"{item.nodeid.partition('[')[0]}\t{orig}\t{values}\n")
+            assertion, values = " ".join(orig.split()), expl.splitlines()[0]
+            file.write(f"{item.nodeid.partition('[')[0]}\t{assertion}\t{values}\n")
 
 
 # As a program.
