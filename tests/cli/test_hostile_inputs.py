@@ -129,8 +129,10 @@ def test_aliases_that_contain_themselves_or_grow_are_refused(tmp_path: Path) -> 
 
 def test_a_run_without_settings_asks_for_images(tmp_path: Path, small_run: Path) -> None:
     (tmp_path / "backbone.safetensors").write_bytes((small_run / "backbone.safetensors").read_bytes())
-    for words in (["knn"], ["finetune", "--per_class", "3"]):  # finetune once took the built-in pictures
-        assert "does not say which images it is for; give --data FOLDER" in refused(words[0], tmp_path, *words[1:])
+    few = ("--per_class", "3")
+    for verb, weights, more in (("knn", tmp_path, ()), ("finetune", tmp_path, few), ("finetune", "random:nano", few)):
+        # finetune once took the built-in pictures
+        assert "does not say which images it is for; give --data FOLDER" in refused(verb, weights, *more)
 
 
 @pytest.mark.parametrize(

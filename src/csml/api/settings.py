@@ -86,7 +86,7 @@ def training_config(
         if needs_data:
             raise CsmlError("data: give the images, --data FOLDER; or try it with --preset demo, which draws its own")
         weights = str(settings.get("weights") or "")
-        if inherits is not None and weights and Path(weights).is_dir():  # a run whose settings are missing
+        if inherits is not None and weights:  # a file, a name, or a run whose settings are missing
             raise CsmlError(_NO_IMAGES.format(weights))
     if chosen is not None:
         everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
