@@ -30,15 +30,8 @@ from csml.evaluation.logistic import fit_logistic
 from csml.weights import load_backbone
 
 START = "starting weights"
-MOCO = {
-    "contrast.memory": False,
-    "contrast.queue_length": 1024,
-    "contrast.empty_queue": True,
-    "contrast.temperature": 0.2,
-    "model.projection": True,
-}
 ROWS: dict[str, tuple[str, float, dict[str, Any]]] = {
-    "MoCo v2, equal minutes": ("-moco-v2", 1.5, MOCO),
+    "MoCo v2, equal minutes": ("-moco-v2", 1.5, {"contrast.queue_length": 1024}),
     "CsMl, k = 0, equal minutes": ("", 1.5, {"neighbors.k": 0}),
     "CsMl": ("", 1, {}),
 }

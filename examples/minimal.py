@@ -1,4 +1,4 @@
-"""CsMl on one screen: what `csml pretrain --preset demo` does, without its loop, log and checkpoints.
+"""CsMl in 150 lines: what `csml pretrain --preset demo` does, without its loop, log and checkpoints.
 
     python examples/minimal.py
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from csml.errors import reason
 from csml.files import cache_dir
+from csml.release import DISTRIBUTION
 
-_PACKAGES = ("csml", "torch", "torchvision", "lightning-fabric", "numpy", "pillow", "safetensors", "timm", "pyyaml")
+_PACKAGES = (DISTRIBUTION, "torch", "torchvision", "lightning-fabric", "numpy", "pillow", "safetensors", "timm", "pyyaml")
 _VARIABLES = ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CSML_CACHE", "CSML_MEASURE")
 
 

@@ -8,6 +8,7 @@ from csml.config import (
     PRESETS,
     SECTIONS,
     TWINS,
+    ContrastConfig,
     DetectConfig,
     FinetuneConfig,
     LinearConfig,
@@ -17,6 +18,7 @@ from csml.config import (
     configure,
     detect_preset,
     preset_settings,
+    settings_from_weights,
 )
 from csml.errors import CsmlError
 
@@ -107,3 +109,19 @@ def test_the_defaults_are_the_paper_s() -> None:
     assert (mining.epochs, mining.optimizer.lr_per_256, mining.head_lr_per_256) == (90, 1e-4, 1e-2)
     assert (mining.optimizer.schedule, mining.optimizer.milestones) == ("steps", (30, 60))
     assert mining.max_entropy == 1.0
+
+
+def test_from_weights_a_variant_remains_its_method() -> None:
+    def from_weights(name: str) -> PretrainConfig:
+        framework = preset(name).framework
+        return configure(PretrainConfig, preset_settings(name), settings_from_weights(framework, name))
+
+    ours, moco, byol = (from_weights(name) for name in ("photos", "photos-moco-v2", "photos-byol"))
+    assert ours.method.remembers and not ours.model.projection
+    assert not moco.method.remembers and moco.model.projection and not moco.views.cross_sample
+    assert moco.section(ContrastConfig).temperature == 0.2 and moco.section(ContrastConfig).empty_queue
+    assert byol.framework == "byol" and byol.model.projection
+    # What does not belong to a method is the same for all.
+    assert ours.augmentation == moco.augmentation == byol.augmentation
+    assert ours.model.frozen_stages == moco.model.frozen_stages == byol.model.frozen_stages
+    assert ours.optimizer == moco.optimizer == byol.optimizer

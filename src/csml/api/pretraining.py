@@ -85,26 +85,27 @@ def pretrain_config(data: str | None = None, out: PathLike | None = None, **call
     if call.get("resume") is not None:  # the run has its network and a copy of the weights it started from
         return training_config(PretrainConfig, preset_settings, **call)
     if not is_automatic(call.get("preset"), call.get("config"), data):
-        return _with_network(training_config(PretrainConfig, preset_settings, chosen=_settings_for_weights, **call))
+        chosen = partial(_settings_for_weights, call.get("preset"))
+        return _with_network(training_config(PretrainConfig, preset_settings, chosen=chosen, **call))
     call["preset"] = None
     plain = training_config(PretrainConfig, preset_settings, **call)
     train = open_data(plain.data, plain.images).train
     choice = choose_preset(train)
     call["preset"] = choice.preset
 
-    def chosen(everything: Mapping[str, Any]) -> dict[str, Any]:
-        return {**_settings_for_weights(everything), **choice.settings}
+    def chosen_for_data(everything: Mapping[str, Any]) -> dict[str, Any]:
+        return {**_settings_for_weights(choice.preset, everything), **choice.settings}
 
-    made = _with_network(training_config(PretrainConfig, preset_settings, chosen=chosen, **call))
+    made = _with_network(training_config(PretrainConfig, preset_settings, chosen=chosen_for_data, **call))
     explain(choice, made, len(train), call)
     return made
 
 
-def _settings_for_weights(everything: Mapping[str, Any]) -> dict[str, Any]:
+def _settings_for_weights(preset: str | None, everything: Mapping[str, Any]) -> dict[str, Any]:
     """The settings for a start from weights; empty without weights."""
     if everything.get("model.weights") is None:
         return {}
-    return settings_from_weights(everything.get("framework", DEFAULT_FRAMEWORK))
+    return settings_from_weights(everything.get("framework", DEFAULT_FRAMEWORK), preset)
 
 
 def _with_network(config: PretrainConfig) -> PretrainConfig:

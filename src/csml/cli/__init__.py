@@ -22,7 +22,7 @@ usage: csml COMMAND [options]
 {commands}
 
 Start with:           csml demo
-With your own images: csml pretrain --preset photos --data FOLDER
+With your own images: csml pretrain --data FOLDER
 Named settings:       csml presets
 Common settings:      csml COMMAND --help
 Every setting:        csml COMMAND --help all

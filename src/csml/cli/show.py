@@ -243,7 +243,7 @@ def demo(result: "DemoResult") -> None:
     console.print(f"runs and metrics: {root}/csml and {root}/moco-v2 (metrics.jsonl; tensorboard --logdir {root})")
     console.print(f"the backbone:     {root}/csml/backbone.safetensors")
     console.print(f'in Python:        import csml; backbone = csml.Run("{root}/csml").backbone()')
-    console.print(f"your own images:  {program()} pretrain --preset photos --data FOLDER")
+    console.print(f"your own images:  {program()} pretrain --data FOLDER")
 
 
 def presets(found: "list[Preset]") -> None:

@@ -47,16 +47,25 @@ def preset_settings(name: str, section: str | None = None) -> dict[str, Any]:
         section: a command of SECTIONS; by default the settings are those of pre-training.
     """
     _require(name, PRESETS)
-    base = max((base for base in BASES if name.startswith(base)), key=len)
+    base = _base(name)
     settings = _read(base)
     other = settings.pop("sections_of", None)
     if section is not None:
         return flatten((_read(other) if other else settings).get(section, {}))
     settings = {key: value for key, value in settings.items() if key not in SECTIONS}
     own = settings.pop("twins", {})
-    for file in TWINS.get(name[len(base) + 1 :], ()):
+    for file in _twin_files(name):
         settings = lay_over(lay_over(settings, _read(file)), own.get(file, {}))
     return flatten(_of_framework(settings, settings.get("framework", DEFAULT_FRAMEWORK)))
+
+
+def _base(name: str) -> str:
+    return max((base for base in BASES if name.startswith(base)), key=len)
+
+
+def _twin_files(name: str) -> tuple[str, ...]:
+    """The files that turn the base of a preset into the preset, in order."""
+    return TWINS.get(name[len(_base(name)) + 1 :], ())
 
 
 def _of_framework(settings: dict[str, Any], chosen: str) -> dict[str, Any]:
@@ -64,11 +73,18 @@ def _of_framework(settings: dict[str, Any], chosen: str) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key == chosen or key not in FRAMEWORKS}
 
 
-def settings_from_weights(framework: str) -> dict[str, Any]:
-    """The settings for a start from weights, by dotted key; they override every preset of pre-training."""
+def settings_from_weights(framework: str, preset: str | None = None) -> dict[str, Any]:
+    """The settings for a start from weights, by dotted key; they override every preset of pre-training.
+
+    Args:
+        framework: of the run.
+        preset: its preset. Variants such as `photos-moco-v2` remain the method that they are named after.
+    """
     settings = _read("weights")
-    own = settings.pop("twins", {}).get(framework, {})
-    return flatten(_of_framework(lay_over(settings, own), framework))
+    own = settings.pop("twins", {})
+    for file in (framework, *(() if preset is None else _twin_files(preset))):
+        settings = lay_over(settings, own.get(file, {}))
+    return flatten(_of_framework(settings, framework))
 
 
 def detect_preset(name: str) -> dict[str, Any]:
