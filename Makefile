@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 bench:
 	@test -e $(BENCH)/.installed || $(PYTHON) -m venv --clear $(BENCH)
 	$(BENCH)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable . --requirement benchmarks/requirements.txt
+		--editable '.[all]' --requirement benchmarks/requirements.txt
 	@touch $(BENCH)/.installed
 	$(BENCH)/bin/python -m benchmarks $(FIGURES)
 

@@ -145,7 +145,7 @@ def _photos(asked: argparse.Namespace, name: str, folder: Path) -> Photos:
         found = csml.embed(asked.weights, str(folder), images={"size": asked.size})
         save_array(file, found.features)
         write_json(file.with_suffix(".json"), found.paths, indent=None)
-    kinds = [path.split("/")[0] for path in read_json(file.with_suffix(".json"))]
+    kinds = [Path(path).parent.name for path in read_json(file.with_suffix(".json"))]
     names = sorted(set(kinds))
     return Photos(F.normalize(torch.from_numpy(np.load(file))), torch.tensor([names.index(kind) for kind in kinds]))
 

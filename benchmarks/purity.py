@@ -34,10 +34,10 @@ class Sorted(Pretraining):
     k: int
 
     def before_epoch(self, epoch: int) -> None:
-        before = self.neighbors
+        before = self.search.found
         super().before_epoch(epoch)
-        if self.neighbors is not None and self.neighbors is not before:
-            self.neighbors = of_purity(self.neighbors, self.data.train.labels, self.k, self.share)
+        if self.search.found is not None and self.search.found is not before:
+            self.search.found = of_purity(self.search.found, self.data.train.labels, self.k, self.share)
 
 
 def of_purity(omega: Omega, labels: np.ndarray, k: int, share: float) -> Omega:
@@ -84,8 +84,8 @@ def _train(words: list[str], share: float | None) -> Outcome:
     spent = sum(timed_epoch(loop) for _ in range(config.epochs))
     measured = {"20-NN": training.online_knn(loop.epoch)["knn20"], "minutes": spent / 60}
     if share is not None:
-        assert training.neighbors is not None
-        measured["purity of Ω"] = purity(training.neighbors.indices, data.train.labels) or 0.0
+        assert training.search.found is not None
+        measured["purity of Ω"] = purity(training.search.found.indices, data.train.labels) or 0.0
     return Outcome(Variation(_name(share), None, {}, {}, {}), config.seed, measured, [])
 
 

@@ -19,6 +19,7 @@ from csml.search.omega import Omega
 from csml.training.build import build_method
 from csml.training.loop import TrainingLoop
 from csml.training.pretraining import Pretraining
+from csml.weights import load_backbone, save_backbone
 
 MOCO_V2 = ["--views.cross_sample", "false", "--views.mix", "none", "--model.stages", "[4]"]
 CROSS_SAMPLE = ["--views.mix", "none", "--model.stages", "[4]"]
@@ -49,6 +50,8 @@ def trainer_on(images: Images, config: PretrainConfig) -> TrainingLoop:
     data = DataSplits(images, None, None)
     run = RunDirectory(Path(tempfile.mkdtemp(prefix="csml-bench-")))
     fabric = device_for(data.train, config)
+    if config.model.weights:
+        save_backbone(run.start, load_backbone(config.model.weights), config.model, config.images)
     task = Pretraining(config, data, run, fabric)
     if config.views.cross_sample:
         ids = np.random.default_rng(1).integers(0, len(images), (len(images), 10))

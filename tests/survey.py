@@ -72,6 +72,7 @@ def vary() -> None:
     import numpy as np
     import torch
 
+    from csml.api import fastest_precision
     from csml.distributed import device
 
     shift, threads = int(os.environ[SHIFT]), int(os.environ[THREADS])
@@ -81,7 +82,9 @@ def vary() -> None:
     np.random.SeedSequence = lambda key, **more: sequence((*key, shift) if shift else key, **more)  # type: ignore
     torch.set_num_threads = lambda count: set_threads(threads)
     set_threads(threads)
-    device._computes_bf16 = lambda accelerator: os.environ[BF16] == "1"
+    for module in (device, fastest_precision):
+        assert hasattr(module, "computes_bf16")
+        module.computes_bf16 = lambda accelerator: os.environ[BF16] == "1"
 
 
 if RECORD in os.environ:

@@ -13,7 +13,10 @@ from csml.errors import reason
 from csml.files import cache_dir
 from csml.release import DISTRIBUTION
 
-_PACKAGES = (DISTRIBUTION, "torch", "torchvision", "lightning-fabric", "numpy", "pillow", "safetensors", "timm", "pyyaml")
+_PACKAGES = (
+    *(DISTRIBUTION, "torch", "torchvision", "lightning-fabric", "timm"),
+    *("numpy", "pillow", "safetensors", "pyyaml"),
+)
 _VARIABLES = ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CSML_CACHE", "CSML_MEASURE")
 
 

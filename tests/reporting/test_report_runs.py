@@ -17,7 +17,7 @@ from csml.errors import CsmlError
 from csml.reporting.baselines import baseline_rows
 from csml.reporting.charts import Chart, Series
 from csml.reporting.content import Content, config_of
-from csml.reporting.glossary import occurs
+from csml.reporting.glossary import TERMS, meaning_of, occurs
 from csml.reporting.headline import headline
 from csml.reporting.html import asset, render
 from csml.reporting.runs import FinishedRun, read_runs
@@ -183,6 +183,8 @@ def test_a_classifier_is_told_with_its_labels_and_what_it_has_to_beat(runs: Path
 def test_the_terms_are_those_of_the_page() -> None:
     assert occurs("k-NN", "<p>20-NN</p>") and occurs("loss", "<b>Loss</b>") and occurs("AP", "<td>AP50</td>")
     assert not occurs("AP", "<img alt='AP'>a map") and not occurs("turnover", "<p>loss</p>")
+    assert meaning_of("20-NN") == TERMS["k-NN"] and meaning_of("AP50") == TERMS["AP"]
+    assert meaning_of("maps of apples") is None
 
 
 def test_runs_beside_each_other_are_named_by_what_they_share(runs: Path) -> None:

@@ -36,8 +36,8 @@ def write_outcome(
     text = f"# {ablation.title}\n\n{markdown(outcomes, ablation.paper)}"
     text += "".join(f"\n{name}: {problem}\n" for name, problem in failed.items())
     with atomic_write(folder / "table.md") as path:
-        path.write_text(text)
-    with atomic_write(folder / "runs.csv") as path, path.open("w", newline="") as file:
+        path.write_text(text, "utf-8")
+    with atomic_write(folder / "runs.csv") as path, path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["variation", "seed", *keys])
         for o in outcomes:
@@ -59,7 +59,7 @@ def write_outcome(
         "failed": failed,
     }
     with atomic_write(folder / "results.json") as path:
-        path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+        path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
     draw = _draw()
     if draw is None:
         return

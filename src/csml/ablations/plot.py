@@ -98,9 +98,10 @@ def _with_labels(outcomes: list[Outcome], share: str) -> dict[str, list[float]]:
 
 
 def _cost(axes: Axes, outcomes: list[Outcome], key: str) -> None:
-    names = list(dict.fromkeys(o.variation.name for o in outcomes))
+    timed = [o for o in outcomes if "minutes" in o.measured and key in o.measured]
+    names = list(dict.fromkeys(o.variation.name for o in timed))
     for place, name in enumerate(names):
-        points = [(o.measured["minutes"], 100 * o.measured[key]) for o in outcomes if o.variation.name == name]
+        points = [(o.measured["minutes"], 100 * o.measured[key]) for o in timed if o.variation.name == name]
         axes.plot(*zip(*points, strict=True), "o", color=_COLORS[place % len(_COLORS)], label=name, markersize=6)
     axes.set_xlabel("minutes of training")
     axes.set_ylabel(f"{key}, %")

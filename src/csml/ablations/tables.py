@@ -12,12 +12,15 @@ from csml.api.settings import plain_config
 from csml.config import TablesConfig
 from csml.console import show_log
 from csml.errors import CsmlError, did_you_mean
-from csml.files import read_object
+from csml.files import atomic_write, read_object
 
 _EXPLANATION = (
     "`csml tables` wrote the tables below from the results of `csml ablate`. Accuracies are in percent, mean ± "
     "standard deviation over seeds; `paper` is the paper's figure for this row, on ImageNet with a ResNet-50."
 )
+
+_NEEDED = ("title", "command", "runs", "seeds", "machine", "summary", "failed")
+"""What a table is made of, in results.json."""
 
 
 @show_log()
@@ -53,7 +56,7 @@ def write_page(folders: list[Path], output: Path, title: str, introduction: Path
     """Write the page; plots outside its folder are copied into a folder of its name."""
     parts = [f"# {title}"]
     if introduction is not None:
-        parts.append(introduction.read_text().strip())
+        parts.append(introduction.read_text("utf-8").strip())
     parts.append(_EXPLANATION)
     images = output.with_suffix("")
     for number, folder in enumerate(folders, start=1):
@@ -67,7 +70,7 @@ def write_page(folders: list[Path], output: Path, title: str, introduction: Path
         ]
         note = folder / "note.md"
         if note.exists():
-            parts.append(note.read_text().strip())
+            parts.append(note.read_text("utf-8").strip())
         if (folder / "plot.png").exists():
             drawn = folder / "plot.png"
             if not drawn.resolve().is_relative_to(output.resolve().parent):  # copy it to the page
@@ -75,14 +78,18 @@ def write_page(folders: list[Path], output: Path, title: str, introduction: Path
                 drawn = Path(shutil.copyfile(drawn, images / f"{folder.name}.png"))
             parts.append(f"![{heading}]({os.path.relpath(drawn.resolve(), output.resolve().parent)})")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n")
+    with atomic_write(output) as temporary:
+        temporary.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", "utf-8")
 
 
 def _read(folder: Path) -> dict[str, Any]:
     path = folder / "results.json"
     if not path.exists():
         raise CsmlError(f"{folder}: there is no results.json; give the --out of a finished csml ablate")
-    return read_object(path)
+    found = read_object(path)
+    if missing := [key for key in _NEEDED if key not in found]:
+        raise CsmlError(f"{path} is not of csml ablate: it has no {missing[0]!r}")
+    return found
 
 
 def _facts(outcome: dict[str, Any]) -> str:

@@ -162,7 +162,7 @@ def _usable_cores() -> int:
 def _memory() -> str:
     try:
         return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / _GIB:.1f} GiB"
-    except (AttributeError, ValueError, OSError):  # Windows
+    except (AttributeError, ValueError, OSError):  # not every system has these names
         return "unknown"
 
 

@@ -213,9 +213,9 @@ def _install_zsh(script: str) -> Path:
     path = _written(_folder("XDG_DATA_HOME", ".local/share") / "csml" / "completion.zsh", script)
     start = _folder("ZDOTDIR", "") / ".zshrc"
     line = f"autoload -Uz compinit && compinit && source '{path}'  # csml completion"
-    before = start.read_text() if start.exists() else ""
+    before = start.read_text("utf-8", "surrogateescape") if start.exists() else ""
     if line not in before.splitlines():
-        with start.open("a") as file:
+        with start.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{'' if before.endswith(chr(10)) or not before else chr(10)}{line}\n")
     return path
 
@@ -223,7 +223,7 @@ def _install_zsh(script: str) -> Path:
 def _written(path: Path, text: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+        path.write_text(text + "\n", "utf-8")
     except OSError as error:
         raise CsmlError(
             f"cannot write {path} ({error.strerror}); print the script instead, without --install"

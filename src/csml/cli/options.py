@@ -89,7 +89,8 @@ class Options:
             name, equals, topic = word.partition("=")
             if name in ("-h", "--help"):
                 known = topics(self.schema)
-                topic = topic if equals else next((word for word in words[place + 1 :][:1] if word[0] != "-"), "")
+                after = "".join(words[place + 1 : place + 2])
+                topic = topic if equals else "" if after.startswith("-") else after
                 if topic and topic not in known:
                     raise CsmlError(f"help: expected nothing or one of {', '.join(known)} after it, got {shown(topic)}")
                 return topic

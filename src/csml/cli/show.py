@@ -100,7 +100,7 @@ def _detection_scores(result: dict[str, Any]) -> None:
     for section in detection_sections(result)[:3]:
         table = Table(*section.columns, title=section.title, caption=section.text)
         for row in section.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         Console(highlight=False).print(table)
 
 
@@ -110,7 +110,7 @@ def scenes(result: "ScenesResult") -> None:
     for part in result.parts:
         table.add_column(part, justify="right")
     for row, name in enumerate(result.classes):
-        table.add_row(name, *(f"{part.boxes[row]:,}" for part in result.parts.values()))
+        table.add_row(Text(name), *(f"{part.boxes[row]:,}" for part in result.parts.values()))
     console.print(table)
     table = Table("", *result.parts, title="Sizes in pixels: smallest, median, largest")
     for title, of in (("images, shorter side", "short_sides"), ("images, longer side", "long_sides"),

@@ -51,7 +51,7 @@ class LinearConfig(Settings):
     batch_size: int = common(bounded(256, low=1, limit=MAX_BATCH))
     """Images per step."""
     lr: float = common(bounded(30.0, above=0, limit=MAX_LR))
-    """Learning rate. Lower it if the accuracy fluctuates; Use 0.3 for the features of small networks."""
+    """Learning rate. Lower it if the accuracy fluctuates. Use 0.3 for the features of small networks."""
     milestones: tuple[int, ...] = each((60, 80), low=1, limit=MAX_EPOCHS, empty=True)
     """Epochs after which the learning rate is multiplied by 0.1."""
     momentum: float = bounded(0.9, low=0, below=1)

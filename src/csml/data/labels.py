@@ -1,6 +1,5 @@
 """Which images have which label: from class folders, a table, a list of names, or a fraction of each class."""
 
-import csv
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from csml.data.concat import ConcatImages
 from csml.data.image_names import Names
 from csml.data.images import UNLABELED, Images, Subset
 from csml.data.open import DataSplits, hold_out
-from csml.data.tables import as_cell, read_list, read_table
+from csml.data.tables import read_list, read_table, write_csv
 from csml.errors import CsmlError, some
-from csml.files import atomic_write
 
 HELD_OUT = 0.2
 """Default share of the labels of a table that is held out."""
@@ -240,11 +238,5 @@ def _check_classes(train: Images, val: Images | None, notes: list[str]) -> None:
 
 def write_labels(path: Path, images: Images) -> None:
     """Write path and label of every image, as `read_table` reads it."""
-    with (
-        atomic_write(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(["path", "label"])
-        for id, label in enumerate(images.labels.tolist()):
-            writer.writerow([as_cell(images.name(id)), as_cell(images.classes[label])])
+    rows = ((images.name(id), images.classes[label]) for id, label in enumerate(images.labels.tolist()))
+    write_csv(path, [("path", "label"), *rows])

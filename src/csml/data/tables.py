@@ -21,7 +21,8 @@ _JSON = (".jsonl", ".ndjson", ".json")
 _MOST_BYTES = 2**30
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet evaluates a cell that starts with one of these."""
-_PATH_COLUMNS = ("path", "file", "filename", "image", "name")
+PATH_COLUMNS = ("path", "file", "filename", "image", "name")
+"""Titles of the column with the paths."""
 _LABEL_COLUMNS = ("label", "class", "category")
 
 
@@ -107,13 +108,13 @@ def _rows(path: Path, key: str, needed: tuple[str, ...]) -> list[tuple[int, str,
     """Line number, path and label of each row; the label is empty if it is missing and optional."""
     text = read_text(path, key)
     try:
-        return list((_json_rows if path.suffix in _JSON else _csv_rows)(path, text, key, needed))
+        return list((_json_rows if path.suffix.lower() in _JSON else _csv_rows)(path, text, key, needed))
     except csv.Error as error:
         raise CsmlError(f"{key}: {path} cannot be read as CSV ({error})") from error
 
 
 def _csv_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Iterator[tuple[int, str, str]]:
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ",")
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
     place: tuple[int, int | None] = (0, 1)
     for number, row in enumerate(lines, 1):
         if not any(cell.strip() for cell in row):
@@ -121,7 +122,7 @@ def _csv_rows(path: Path, text: str, key: str, needed: tuple[str, ...]) -> Itera
         cells = [without_quote(cell.strip()) for cell in row]
         if number == 1:
             lower = [cell.lower() for cell in cells]
-            path_column, label_column = _column(lower, _PATH_COLUMNS), _column(lower, _LABEL_COLUMNS)
+            path_column, label_column = _column(lower, PATH_COLUMNS), _column(lower, _LABEL_COLUMNS)
             for column in (path_column, label_column):
                 if column is not None and lower.count(lower[column]) > 1:
                     raise CsmlError(f"{key}: {path} has several columns {lower[column]!r}; leave one of them")

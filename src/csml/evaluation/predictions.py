@@ -21,7 +21,7 @@ from csml.models.merged_batchnorm import for_use
 from csml.runs.trust import Trust
 
 
-class Predictions(NamedTuple):
+class PredictionBatch(NamedTuple):
     """Predictions for B consecutive images."""
 
     ids: Tensor
@@ -45,7 +45,7 @@ def predict(
     fabric: Fabric,
     batch_size: int = 256,
     trust: Trust | None = None,
-) -> Iterator[Predictions]:
+) -> Iterator[PredictionBatch]:
     """Yield predictions for all images in the order of their ids; keeps nothing, for any number of images."""
     return world_of(fabric).map_in_order(
         consecutive(images, batch_size),
@@ -61,7 +61,7 @@ def _predict(
     fabric: Fabric,
     trust: Trust | None,
     batches: Sequence[np.ndarray],
-) -> Iterator[Predictions]:
+) -> Iterator[PredictionBatch]:
     device, by = fabric.device, normalization(classifier.backbone)
     net = FeatureNet(for_use(classifier.backbone))
     workers = worker_count(images, config.workers, device.type)
@@ -75,4 +75,4 @@ def _predict(
         probabilities, labels = shares.max(dim=1)
         similar = torch.full_like(probabilities, torch.nan) if trust is None else trust.similarities(features)
         columns = (labels.cpu(), probabilities.cpu(), entropy(shares).cpu(), batch.good, similar.cpu())
-        yield Predictions(batch.ids, *columns)
+        yield PredictionBatch(batch.ids, *columns)

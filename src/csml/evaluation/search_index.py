@@ -96,7 +96,7 @@ def _make(file: Path, backbone: Backbone, images: Images, config: ImagesConfig, 
 
 
 def _remove_old(file: Path) -> None:
-    """Delete indexes of other weights or images, and those that csml 0.1 saved for faiss."""
+    """Delete indexes of other weights or images, and those that early development versions saved for faiss."""
     old = [other for other in file.parent.glob("features-*.npy") if other != file]
     for path in (*old, *(file.with_name(name) for name in ("index.faiss", "index.json", "names.txt"))):
         path.unlink(missing_ok=True)

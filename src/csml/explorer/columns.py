@@ -11,10 +11,9 @@ from csml.data.image_names import Names
 from csml.data.images import UNLABELED, Images
 from csml.data.labels import ids_in
 from csml.data.open import DataSplits
-from csml.data.tables import read_text
+from csml.data.tables import PATH_COLUMNS, read_text
 from csml.errors import CsmlError
 
-_PATHS = ("path", "file", "filename", "image", "name")
 _MOST_COLUMNS, _MOST_NAMES = 64, 10_000
 
 
@@ -46,9 +45,10 @@ def read_columns(path: Path, images: Images) -> list[Column]:
     """The columns of a CSV file with a header, one of which holds paths; rows for other images are ignored."""
     rows = [row for row in _table(path) if any(cell.strip() for cell in row)]
     header = [cell.strip() for cell in rows[0]] if rows else []
-    place = next((place for place, title in enumerate(header) if title.lower() in _PATHS), None)
+    place = next((place for place, title in enumerate(header) if title.lower() in PATH_COLUMNS), None)
     if place is None:
-        raise CsmlError(f"columns: {path} needs a header with a column {_PATHS[0]}, found {','.join(header)[:80]!r}")
+        titles = ",".join(header)[:80]
+        raise CsmlError(f"columns: {path} needs a header with a column {PATH_COLUMNS[0]}, found {titles!r}")
     if len(header) > _MOST_COLUMNS:
         raise CsmlError(f"columns: {path} has {len(header)} columns; {_MOST_COLUMNS} is the most")
     names = Names(images)
@@ -65,7 +65,7 @@ def read_columns(path: Path, images: Images) -> list[Column]:
 def _table(path: Path) -> list[list[str]]:
     text = read_text(path, "columns")
     try:
-        return list(csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ","))
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
     except csv.Error as error:
         raise CsmlError(f"columns: {path} cannot be read as CSV ({error})") from error
 

@@ -130,11 +130,4 @@ def _wrong(bench: Workbench, view: NetworkView) -> ReviewList:
 
 def _poor(quality: Quality, kind: str) -> ReviewList:
     ids = quality.odd()[kind][:_MOST].tolist()
-    figures = {
-        "unreadable": lambda id: quality.errors[id],
-        "dark": lambda id: f"brightness {quality.brightness[id]:.2f}",
-        "flat": lambda id: f"contrast {quality.contrast[id]:.3f}",
-        "blurred": lambda id: f"sharpness {quality.sharpness[id]:.3f}",
-    }
-    size: Callable[[int], str] = lambda id: f"{quality.width[id]} × {quality.height[id]} pixels"  # noqa: E731
-    return ReviewList(ids, [figures.get(kind, size)(id) for id in ids])
+    return ReviewList(ids, [quality.in_words(kind, id)[0] for id in ids])

@@ -28,14 +28,14 @@ TERMS: dict[str, str] = {
 
 def meaning_of(text: str) -> str | None:
     """The meaning of a term in a heading or column name; None if there is none."""
-    if re.match(r"\d+-NN", text):
-        return TERMS["k-NN"]
-    found = [meaning for term, meaning in TERMS.items() if term.lower() in text.lower()]
-    return found[0] if found else None
+    return next((meaning for term, meaning in TERMS.items() if _mentions(text, term)), None)
 
 
 def occurs(term: str, page: str) -> bool:
     """Whether an HTML page contains a term."""
-    text = re.sub(r"<[^>]*>", " ", page)
+    return _mentions(re.sub(r"<[^>]*>", " ", page), term)
+
+
+def _mentions(text: str, term: str) -> bool:
     wanted = r"\d-NN" if term == "k-NN" else rf"\b{re.escape(term)}"
     return re.search(wanted, text, 0 if term == "AP" else re.IGNORECASE) is not None

@@ -46,8 +46,8 @@ def _views_of_one(
             for number, picture in enumerate(pictures):
                 title = f"{name} {number + 1}" if len(pictures) > 1 else f"{role} {name}"
                 if name.startswith("mixed"):
-                    anchor = list(views.keys).index("a" + SWAPPED if name.endswith(SWAPPED) else "a")
-                    title = f"{name}, λ = {float(views.weights[name][anchor].flatten()[0]):.2f}"
+                    own_key = list(views.keys).index("a" + SWAPPED if name.endswith(SWAPPED) else "a")
+                    title = f"{name}, λ = {float(views.weights[name][own_key].flatten()[0]):.2f}"
                 drawn.append((title, _picture(picture)))
     return drawn
 

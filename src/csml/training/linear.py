@@ -40,7 +40,7 @@ _TEST_EVERY = 10
 """Epochs between two tests on cached features, where an epoch takes only a moment."""
 
 
-class FeatureBatch(NamedTuple):
+class CachedBatch(NamedTuple):
     """Cached features of a piece of a batch."""
 
     features: dict[int, Tensor]
@@ -114,7 +114,7 @@ class LinearProbe:
         milestones = tuple(float(epoch * per_epoch) for epoch in config.milestones)
         self.timetable = Timetable(config.epochs * per_epoch, per_epoch, milestones=milestones)
 
-    def batches(self, epoch: int, step: int) -> Iterator[CropBatch | FeatureBatch]:
+    def batches(self, epoch: int, step: int) -> Iterator[CropBatch | CachedBatch]:
         if self.cached is not None:
             return self._cached_batches(self.cached, epoch, step)
         config = self.config
@@ -125,20 +125,20 @@ class LinearProbe:
 
         return crop_batches(self.images, [spec], plan, config, self.fabric, epoch, step, self.smallest_batch)
 
-    def _cached_batches(self, cached: Features, epoch: int, step: int) -> Iterator[FeatureBatch]:
+    def _cached_batches(self, cached: Features, epoch: int, step: int) -> Iterator[CachedBatch]:
         config, good = self.config, cached.good.nonzero()[:, 0]
         for rows in epoch_batches(len(good), config.batch_size, config.seed, epoch)[step:]:
             for piece, part in split_batch_rows(len(rows), config.hardware, self.world, self.smallest_batch):
                 ids = good[torch.from_numpy(rows)][piece]
                 features = {stage: values[ids].to(self.device) for stage, values in cached.by_stage.items()}
-                yield FeatureBatch(features, self.labels[ids].to(self.device), part, [])
+                yield CachedBatch(features, self.labels[ids].to(self.device), part, [])
 
     def before_epoch(self, epoch: int) -> None: ...
 
     def before_step(self, progress: float) -> None: ...
 
-    def train_step(self, network: Any, batch: CropBatch | FeatureBatch, generator: torch.Generator) -> LossAndMetrics:
-        if isinstance(batch, FeatureBatch):
+    def train_step(self, network: Any, batch: CropBatch | CachedBatch, generator: torch.Generator) -> LossAndMetrics:
+        if isinstance(batch, CachedBatch):
             features, labels = batch.features, batch.labels
         else:
             features, labels = self._cropped_features(batch, generator), self.labels[batch.anchors].to(self.device)

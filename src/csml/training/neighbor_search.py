@@ -147,5 +147,6 @@ class NeighborSearch:
 
 
 def _keys_of_a_bank(bank: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state of a `KeyMemory`, from a checkpoint of csml 0.1, which used other tensor names."""
+    """The state of a `KeyMemory`, from a checkpoint of an early development version, which used other tensor
+    names."""
     return {f"keys_{STAGES[-1]}": bank["keys"], "filled": bank["seen"]}
