@@ -66,20 +66,8 @@ def training_config(
         needs_data: raise if `data` was not given instead of using its default.
         settings: keywords, nested or dotted; None is a value, as null is on the command line.
     """
-    layers: list[Layer] = []
-    before: C | None = None
-    if resume is not None:
-        if preset is not None:
-            raise CsmlError("preset: a resumed run has its settings; leave the preset out")
-        run = open_run(str(path_of(resume)))
-        _require_made_by(schema, run.root)
-        layers.append(Layer(read_settings(run.root), str(run.root)))
-        before = configure(schema, *layers)
-    else:
-        if "weights" in settings and inherits is not None:
-            layers.append(_inherited(schema, str(settings["weights"]), inherits))
-        if preset is not None:
-            layers.append(Layer(presets(preset), f"preset {preset}"))
+    resumed = None if resume is None else _settings_of(schema, resume, preset)
+    layers = _first_layers(schema, presets, inherits, preset, settings) if resumed is None else [resumed]
     over = [] if config is None else [_config_layer(config)]
     over.append(Layer(settings, ""))
     if not any("data" in layer.settings for layer in (*layers, *over)):
@@ -92,13 +80,43 @@ def training_config(
         everything = {key: value for layer in (*layers, *over) for key, value in flatten(layer.settings).items()}
         layers.append(Layer(chosen(everything)))
     made = with_absolute_paths(configure(schema, *layers, *over))
-    if before is not None:
-        was, now = flatten(as_settings(before)), flatten(as_settings(made))
-        if key := first_difference(was, now):
-            raise CsmlError(
-                f"{key}: the run was started with {was.get(key)}, so it cannot be resumed with {now.get(key)}"
-            )
+    if resumed is not None:
+        _require_same(configure(schema, resumed), made)
     return made
+
+
+def _settings_of(schema: type[Any], resume: "Run | PathLike", preset: str | None) -> Layer:
+    """The settings of the run to resume."""
+    if preset is not None:
+        raise CsmlError("preset: a resumed run has its settings; leave the preset out")
+    run = open_run(str(path_of(resume)))
+    _require_made_by(schema, run.root)
+    return Layer(read_settings(run.root), str(run.root))
+
+
+def _first_layers(
+    schema: type[Any],
+    presets: Callable[[str], dict[str, Any]],
+    inherits: tuple[str, ...] | None,
+    preset: str | None,
+    settings: Mapping[str, Any],
+) -> list[Layer]:
+    """The settings inherited from the weights, and those of the preset."""
+    layers = []
+    if "weights" in settings and inherits is not None:
+        layers.append(_inherited(schema, str(settings["weights"]), inherits))
+    if preset is not None:
+        layers.append(Layer(presets(preset), f"preset {preset}"))
+    return layers
+
+
+def _require_same(before: Any, now: Any) -> None:
+    """Raise if a resumed run would train with other settings than before."""
+    was, wanted = flatten(as_settings(before)), flatten(as_settings(now))
+    if key := first_difference(was, wanted):
+        raise CsmlError(
+            f"{key}: the run was started with {was.get(key)}, so it cannot be resumed with {wanted.get(key)}"
+        )
 
 
 def using_config(

@@ -117,10 +117,29 @@ def ids_in(images: Images, subset: Images) -> np.ndarray:
 def _from_table(
     data: DataSplits, path: Path, holdout: float | None, seed: int, notes: list[str]
 ) -> tuple[Images, Images | None]:
-    names, known, rows = Names(data.train), data.train.classes, read_table(path)
+    rows, known = read_table(path), data.train.classes
     if not {label for _, _, label in rows} & set(known):
         known = ()  # the folders are not the table's classes, but for example years or cameras
-    chosen: dict[int, tuple[str, int]] = {}
+    found = _label_by_id(data.train, rows, known, path, notes)
+    classes = known or tuple(sorted(set(found.values())))
+    ids = np.array(sorted(found))
+    labels = np.array([classes.index(found[id]) for id in ids.tolist()])
+    notes.append(f"{path}: {len(ids):,} labels of {len(classes)} classes")
+    labeled = Subset(data.train, ids, labels, classes)
+    if known and data.val is not None:
+        tested = np.isin(ids, ids_in(data.train, data.val))
+        if tested.any():
+            notes.append(f"labels: {tested.sum()} of them belong to test images and are not used for training")
+        return Subset(labeled, np.flatnonzero(~tested)), data.val
+    return _with_some_held_out(labeled, holdout, seed, notes)
+
+
+def _label_by_id(
+    images: Images, rows: list[tuple[int, str, str]], known: tuple[str, ...], path: Path, notes: list[str]
+) -> dict[int, str]:
+    """The label of each image that a table names; raises if it contradicts itself or the known classes."""
+    names = Names(images)
+    found: dict[int, tuple[str, int]] = {}
     missing, repeated = [], 0
     for line, name, label in rows:
         id = names.find(name)
@@ -130,40 +149,38 @@ def _from_table(
             raise CsmlError(f"labels: {path}, line {line}: the class {label!r} is not a folder; {hint}")
         if id is None:
             missing.append(name)
-        elif id in chosen and chosen[id][0] != label:
-            before, where = chosen[id]
+        elif id in found and found[id][0] != label:
+            before, where = found[id]
             raise CsmlError(f"labels: {path}, line {line}: {name} is {label!r} here and {before!r} in line {where}")
         else:
-            repeated += id in chosen
-            chosen[id] = (label, line)
-    if not chosen:
+            repeated += id in found
+            found[id] = (label, line)
+    if not found:
         raise CsmlError(f"labels: none of the {len(missing)} files in {path} exists, such as {missing[0]}")
     if missing:
         notes.append(f"labels: {len(missing)} files in {path} do not exist: {some(missing, _SHOWN)}")
     if repeated:
         notes.append(f"labels: {repeated} lines in {path} repeat another line")
-    classes = known or tuple(sorted({label for label, _ in chosen.values()}))
-    ids = np.array(sorted(chosen))
-    labels = np.array([classes.index(chosen[id][0]) for id in ids.tolist()])
-    notes.append(f"{path}: {len(ids):,} labels of {len(classes)} classes")
-    labeled = Subset(data.train, ids, labels, classes)
-    if known and data.val is not None:
-        tested = np.isin(ids, ids_in(data.train, data.val))
-        if tested.any():
-            notes.append(f"labels: {tested.sum()} of them belong to test images and are not used for training")
-        return Subset(labeled, np.flatnonzero(~tested)), data.val
-    share = _default_holdout(len(labels), len(classes)) if holdout is None else holdout
-    kept, held = hold_out(labels, len(classes), share, seed)
+    return {id: label for id, (label, _) in found.items()}
+
+
+def _with_some_held_out(
+    labeled: Images, holdout: float | None, seed: int, notes: list[str]
+) -> tuple[Images, Images | None]:
+    """Images to train on, and images to test on if some are held out."""
+    count, classes = len(labeled), len(labeled.classes)
+    share = _default_holdout(count, classes) if holdout is None else holdout
+    kept, held = hold_out(labeled.labels, classes, share, seed)
     if len(held):
         notes.append(f"labels: {len(held)} of them are held out for testing (--holdout {share:g})")
         return Subset(labeled, kept), Subset(labeled, held)
     if holdout is None and not share:
         notes.append(
-            f"labels: all {len(labels)} are used for training, because there are few; cross-validation estimates the "
+            f"labels: all {count} are used for training, because there are few; cross-validation estimates the "
             f"accuracy (--holdout {HELD_OUT:g} keeps some for a test)"
         )
     elif not share:
-        notes.append(f"labels: all {len(labels)} are used for training, none is held out for testing (--holdout 0)")
+        notes.append(f"labels: all {count} are used for training, none is held out for testing (--holdout 0)")
     else:
         notes.append("labels: too few to hold some out, so there is no test; testing needs two labels of a class")
     return labeled, None
