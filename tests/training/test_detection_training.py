@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import csml as library
 from conftest import csml
 from csml.api.detecting import detect_config
+from csml.models.backbones import build_backbone
 from csml.models.fixed_batchnorm import FixedBatchNorm
+from csml.training.detection import move_towards
 from csml.weights import load_backbone
 from csml.weights.reading import read_tensors
 
@@ -48,6 +51,19 @@ def test_the_kept_weights_are_a_running_average_and_survive_an_interruption(tmp_
     (tmp_path / "cut/detector.safetensors").unlink()
     library.detect(resume=tmp_path / "cut")
     torch.testing.assert_close(read_tensors(tmp_path / "cut/detector.safetensors")[name], now, rtol=0, atol=0)
+
+
+def test_every_entry_of_the_average_moves_and_the_entries_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, average = build_backbone("nano"), build_backbone("nano")
+    network.get_buffer("bn1.num_batches_tracked").fill_(7)
+    before = {name: value.double() for name, value in average.state_dict().items()}
+    listed: list[nn.Module] = []
+    monkeypatch.setattr(average, "state_dict", lambda: listed.append(average) or nn.Module.state_dict(average))
+    move_towards(average, network, 0.3)
+    assert len(listed) == 1
+    for name, value in network.state_dict().items():
+        expected = 0.7 * before[name] + 0.3 * value.double() if value.is_floating_point() else value.double()
+        torch.testing.assert_close(nn.Module.state_dict(average)[name].double(), expected)
 
 
 def test_batchnorm_stays_fixed_where_it_came_fixed(small_run: Path, tmp_path: Path) -> None:
