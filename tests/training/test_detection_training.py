@@ -1,6 +1,8 @@
 """Tests while a detector trains: the best weights are kept, a run without progress stops, averages are averages."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,10 +10,13 @@ from torch import nn
 
 import csml as library
 from conftest import csml
+from csml.api import detecting
 from csml.api.detecting import detect_config
+from csml.api.session import hardware_record
+from csml.config import DetectConfig, HardwareConfig
 from csml.models.backbones import build_backbone
 from csml.models.fixed_batchnorm import FixedBatchNorm
-from csml.training.detection import move_towards
+from csml.training.detection import Detection, move_towards
 from csml.weights import load_backbone
 from csml.weights.reading import read_tensors
 
@@ -64,6 +69,31 @@ def test_every_entry_of_the_average_moves_and_the_entries_are_listed_once(monkey
     for name, value in network.state_dict().items():
         expected = 0.7 * before[name] + 0.3 * value.double() if value.is_floating_point() else value.double()
         torch.testing.assert_close(nn.Module.state_dict(average)[name].double(), expected)
+
+
+class Reached(Exception):
+    """The training would start here."""
+
+
+def test_a_detector_is_trained_and_recorded_in_the_mode_chosen_for_its_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+
+    def chosen(hardware: HardwareConfig, *network: Any, **build: Any) -> tuple[HardwareConfig, str]:
+        asked.append((*network[:2], build))
+        return replace(hardware, precision="bf16-mixed", channels_last=False), "measured"
+
+    def reached(session: Any, task: Detection, config: DetectConfig, fabric: Any) -> None:
+        assert task.config == config
+        raise Reached(hardware_record(config, fabric))
+
+    monkeypatch.setattr(detecting, "with_fastest_mode", chosen)
+    monkeypatch.setattr(detecting, "train", reached)
+    with pytest.raises(Reached) as found:
+        library.detect("random", out=tmp_path / "run", **{**TINY, "model.small_images": True})
+    assert found.value.args == ({"precision": "bf16-mixed", "channels_last": False},)
+    assert asked == [("nano", 64, {"small_images": True})]
 
 
 def test_batchnorm_stays_fixed_where_it_came_fixed(small_run: Path, tmp_path: Path) -> None:
