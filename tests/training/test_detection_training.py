@@ -13,11 +13,11 @@ from conftest import csml
 from csml.api import detecting
 from csml.api.detecting import detect_config
 from csml.api.session import hardware_record
-from csml.config import DetectConfig, HardwareConfig
-from csml.models.backbones import build_backbone
+from csml.config import BackboneConfig, DetectConfig, HardwareConfig, ImagesConfig
+from csml.models.backbones import build_backbone, image_channels
 from csml.models.fixed_batchnorm import FixedBatchNorm
 from csml.training.detection import Detection, move_towards
-from csml.weights import load_backbone
+from csml.weights import load_backbone, save_backbone
 from csml.weights.reading import read_tensors
 
 TINY = {
@@ -94,6 +94,20 @@ def test_a_detector_is_trained_and_recorded_in_the_mode_chosen_for_its_network(
         library.detect("random", out=tmp_path / "run", **{**TINY, "model.small_images": True})
     assert found.value.args == ({"precision": "bf16-mixed", "channels_last": False},)
     assert asked == [("nano", 64, {"small_images": True})]
+
+
+def test_a_backbone_of_grey_images_becomes_one_of_colour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def reached(session: Any, task: Detection, config: DetectConfig, fabric: Any) -> None:
+        raise Reached(task.network.backbone.net)
+
+    save_backbone(
+        tmp_path / "grey.safetensors", build_backbone("nano", channels=1), BackboneConfig("nano"),
+        ImagesConfig(channels=1),
+    )  # fmt: skip
+    monkeypatch.setattr(detecting, "train", reached)
+    with pytest.raises(Reached) as found:
+        library.detect(tmp_path / "grey.safetensors", out=tmp_path / "run", data="synthetic", **TINY)
+    assert image_channels(found.value.args[0]) == 3
 
 
 def test_batchnorm_stays_fixed_where_it_came_fixed(small_run: Path, tmp_path: Path) -> None:

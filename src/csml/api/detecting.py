@@ -32,6 +32,9 @@ from csml.weights import finds_objects, load_backbone, network_of, save_detector
 
 log = logging.getLogger("csml")
 
+_CHANNELS = 3
+"""Detectors read RGB, whatever the images were that the backbone was pre-trained on."""
+
 
 @show_log()
 def detect(
@@ -118,7 +121,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         if config.weights == RANDOM:
             net = build_backbone(config.model.backbone, config.model.small_images)
         else:
-            net = load_backbone(str(config.weights))
+            net = load_backbone(str(config.weights), _CHANNELS)
         if config.detector.fixed_batchnorm:
             fix_and_merge_batchnorm(net)
         detector = build_detector(net, config.detector, len(data.train.classes), masks)
