@@ -56,6 +56,16 @@ def test_a_size_of_zero_is_a_named_repair(tmp_path: Path) -> None:
     assert kinds == {"stated size is wrong, the size of the image is used": ["scene-1.jpg"]}
 
 
+def test_an_odd_line_of_a_labelmap_is_a_named_repair(tmp_path: Path) -> None:
+    LAYOUTS["pascal-masks"].write(tmp_path)
+    write(tmp_path / "labelmap.txt", f"{(tmp_path / 'labelmap.txt').read_text()}\nlion:a,b,c::\n")
+    data = opened(tmp_path)
+    assert set(data.repairs.rows) == {
+        ("line cannot be read, skipped", "labelmap.txt", "line 6: invalid literal for int() with base 10: 'a'")
+    }
+    assert set(data.train.classes) == {name for scene in DRAWN.values() for name in scene.names}
+
+
 def test_a_part_can_be_opened_alone(tmp_path: Path) -> None:
     LAYOUTS["fruit"].write(tmp_path)
     data = opened(tmp_path / "train_zip")
