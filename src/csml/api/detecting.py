@@ -73,7 +73,7 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
     if call.get("resume") is None and is_automatic(call.get("preset"), call.get("config"), call.get("data")):
         call["preset"] = None
         plain = training_config(DetectConfig, detect_preset, None, **call)
-        fitted = choose_preset(open_data(plain).train.annotations)
+        fitted = choose_preset(open_data(plain).train.annotations, plain.hardware)
         call |= {"preset": fitted.preset, "chosen": lambda given: fitted.settings}
     made = training_config(DetectConfig, detect_preset, None, **call)
     start = required_weights(made.weights, "detect", "or random")
