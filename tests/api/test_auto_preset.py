@@ -7,19 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from csml.api import auto_preset
-from csml.api.auto_preset import choose_preset, expected_cost, is_automatic
+from csml.api.auto_preset import AutoPreset, choose_preset, expected_cost, is_automatic
 from csml.api.pretraining import pretrain_config
 from csml.cli.commands import COMMANDS
-from csml.config import as_settings
+from csml.config import HardwareConfig, as_settings
 from csml.data.images import ArrayImages
 
 
 def images(count: int, side: int) -> ArrayImages:
     pixels = np.broadcast_to(np.uint8(7), (count, side, side, 3))
     return ArrayImages(pixels, np.full(count, -1), (), "grey")
+
+
+def choice_for(count: int, side: int) -> AutoPreset:
+    return choose_preset(images(count, side), HardwareConfig())
 
 
 def folder(path: Path, count: int, side: int) -> Path:
@@ -39,7 +44,7 @@ def test_it_is_the_default_of_a_folder_and_of_nothing_else() -> None:
 
 
 def test_few_images_are_visited_more_often_and_in_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = choose_preset(images(40, 100)), choose_preset(images(20_000, 100))
+    few, many = choice_for(40, 100), choice_for(20_000, 100)
     assert few.preset == many.preset == "photos"
     assert few.settings["batch_size"] == 20 and few.settings["epochs"] == 20
     assert many.settings["epochs"] == 1 and "batch_size" not in many.settings
@@ -51,13 +56,23 @@ def test_few_images_are_visited_more_often_and_in_smaller_batches(monkeypatch: p
 def test_images_are_learnt_from_at_their_size_at_most_and_used_at_twice_that(
     side: int, size: int | None, used: int | None
 ) -> None:
-    settings = choose_preset(images(500, side)).settings
+    settings = choice_for(500, side).settings
     assert (settings.get("images.size"), settings.get("images.eval_size")) == (size, used)
+
+
+def test_a_gpu_counts_unless_the_user_asks_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = str(folder(tmp_path / "photos", 30, 70))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    weights = {
+        accelerator: pretrain_config(data, hardware={"accelerator": accelerator}).model.weights
+        for accelerator in ("auto", "cpu")
+    }
+    assert weights == {"auto": "timm:resnet50.a1_in1k", "cpu": "lite0"}
 
 
 def test_without_weights_to_start_from_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto_preset.importlib.util, "find_spec", lambda name: None)
-    choice = choose_preset(images(500, 100))
+    choice = choice_for(500, 100)
     assert choice.preset == "photos-scratch" and "pip install 'csml-vision[weights]'" in choice.why
 
 

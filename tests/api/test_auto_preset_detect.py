@@ -10,6 +10,7 @@ from torchvision.ops import box_iou
 
 from csml.api.auto_preset_detect import best_overlap, choose_preset, disagreements
 from csml.api.detecting import detect_config, open_data
+from csml.config import HardwareConfig
 from csml.data.scenes import Annotations, Objects
 from scene_layouts import LAYOUTS
 
@@ -40,7 +41,8 @@ def test_fitted_settings_reach_nearly_all_boxes(typical: float, ratio: float) ->
     sides = 400 * np.minimum(0.95, typical * np.exp(rng.normal(0, 0.3, 200)))
     shape = np.exp(rng.normal(np.log(ratio), 0.15, 200))
     truth = truth_with(np.stack([sides / np.sqrt(shape), sides * np.sqrt(shape)], axis=1))
-    config = detect_config("random", preset=choose_preset(truth).preset, **choose_preset(truth).settings)
+    choice = choose_preset(truth, HardwareConfig())
+    config = detect_config("random", preset=choice.preset, **choice.settings)
     assert not disagreements(config, truth)
 
 
@@ -57,15 +59,27 @@ def test_small_and_crowded_boxes_are_said_and_followed() -> None:
     )
     assert any("less than 6 pixels at this image size" in line for line in warnings)
     assert any("an image has 150 objects, and detector.max_detections is 100" in line for line in warnings)
-    settings = choose_preset(truth).settings
+    settings = choose_preset(truth, HardwareConfig()).settings
     assert settings["scenes.test_side"] > 160 and settings["detector.max_detections"] == 225
+
+
+def test_a_gpu_counts_unless_the_user_asks_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    LAYOUTS["cards"].write(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    sides = {
+        accelerator: detect_config(
+            "random", data=str(tmp_path), hardware={"accelerator": accelerator}
+        ).scenes.short_sides
+        for accelerator in ("auto", "cpu")
+    }
+    assert {accelerator: len(found) for accelerator, found in sides.items()} == {"auto": 3, "cpu": 1}
 
 
 def test_auto_is_the_default_of_a_folder_and_every_choice_can_be_overridden(tmp_path: Path) -> None:
     LAYOUTS["cards"].write(tmp_path)
     chosen = detect_config("random", data=str(tmp_path))
     assert chosen.detector.anchors == tuple(
-        choose_preset(open_data(chosen).train.annotations).settings["detector.anchors"]
+        choose_preset(open_data(chosen).train.annotations, HardwareConfig()).settings["detector.anchors"]
     )
     mine = detect_config("random", data=str(tmp_path), preset="auto", **{"schedule.iterations": 7})
     assert mine.schedule.iterations == 7 and mine.detector.anchors == chosen.detector.anchors

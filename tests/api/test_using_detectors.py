@@ -14,6 +14,7 @@ import csml as library
 from conftest import csml, noise_photos
 from csml.api.detecting import start_of_pretraining
 from csml.config import BackboneConfig, DetectConfig, DetectorConfig, ImagesConfig, ScenesConfig
+from csml.data.video import frames
 from csml.models.backbones import build_backbone
 from csml.models.detectors import build_detector
 from csml.pixels import resized
@@ -95,14 +96,18 @@ def test_tiles_of_a_large_image_are_searched_and_merged(detector: Path, tmp_path
     assert all(row["mask"]["size"] == [64, 256] for row in rows)
 
 
-def test_the_frames_of_a_video_are_searched(detector: Path, tmp_path: Path) -> None:
+def write_clip(path: Path, pictures: list[np.ndarray]) -> None:
     av = pytest.importorskip("av")
-    with av.open(str(tmp_path / "clip.mp4"), "w") as clip:
+    with av.open(str(path), "w") as clip:
         stream = clip.add_stream("mpeg4", rate=10)
-        stream.width, stream.height = 64, 64
-        for scene in drawn()[:6]:
-            clip.mux(stream.encode(av.VideoFrame.from_ndarray(scene.pixels, format="rgb24")))
+        stream.height, stream.width, _ = pictures[0].shape
+        for picture in pictures:
+            clip.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         clip.mux(stream.encode(None))
+
+
+def test_the_frames_of_a_video_are_searched(detector: Path, tmp_path: Path) -> None:
+    write_clip(tmp_path / "clip.mp4", [scene.pixels for scene in drawn()[:6]])
     rows = predicted(detector, "clip.mp4", "--every", "2", "--pictures", "drawn", cwd=tmp_path)
     assert sorted({row["frame"] for row in rows}) == [0, 2, 4]
     assert {row["frame"]: row["seconds"] for row in rows}[4] == pytest.approx(0.4)
@@ -110,6 +115,17 @@ def test_the_frames_of_a_video_are_searched(detector: Path, tmp_path: Path) -> N
     (tmp_path / "torn.mp4").write_bytes(b"no video")
     done = csml("predict", str(detector), "torn.mp4", cwd=tmp_path)
     assert done.returncode == 2 and "torn.mp4 cannot be read as a video" in done.stderr
+
+
+def test_tiles_of_a_frame_are_those_of_the_same_image(detector: Path, tmp_path: Path) -> None:
+    write_clip(tmp_path / "clip.mp4", [np.concatenate([scene.pixels for scene in drawn()[:4]], axis=1)])  # 64 × 256
+    (frame,) = frames(tmp_path / "clip.mp4", 1)
+    frame.picture.save(tmp_path / "frame.png")
+    of_image, of_frame = (
+        [{key: row[key] for key in ("label", "score", "x0", "y0", "x1", "y1", "mask")} for row in rows]
+        for rows in (predicted(detector, name, "--tiles", "64", cwd=tmp_path) for name in ("frame.png", "clip.mp4"))
+    )
+    assert of_frame and of_frame == of_image
 
 
 @pytest.mark.parametrize("layout", ["cards", "penn-fudan"])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from conftest import SMALL_RUN, configured, csml, csml_process
@@ -35,6 +36,8 @@ def refused(*words: str) -> str:
         (["--model.stages", "[2, 3]"], "model.stages", "4"),
         (["--model.stages", "4"], "model.stages", "[3, 4]"),
         (["--hardware.threads", "0"], "hardware.threads", "at least 1"),
+        (["--hardware.accelerator", "gpu"], "hardware.accelerator", "one of auto, cpu, cuda"),
+        (["--hardware.accelerator", "mps"], "hardware.accelerator", "one of auto, cpu, cuda"),
         (["--neighbors.k", "-1"], "neighbors.k", "0 or more"),
         (["--neighbors.recall", "0"], "neighbors.recall", "above 0"),
         (
@@ -92,9 +95,12 @@ def test_unknown_keys_and_wrong_types_in_a_file_are_named(tmp_path: Path) -> Non
         (["--neighbors.k", "300"], "neighbors.k"),
         (["--batch_size", "301"], "batch_size"),
         (["--data", "/nowhere"], "data"),
-        (["--hardware.accelerator", "abacus"], "hardware.accelerator"),
+        pytest.param(
+            ["--hardware.accelerator", "cuda"], "hardware.accelerator",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
     ],
-)
+)  # fmt: skip
 def test_what_the_data_or_machine_makes_impossible_ends_at_once(tmp_path: Path, words: list[str], key: str) -> None:
     out = tmp_path / "run"
     done = csml("pretrain", *SMALL_RUN, *words, "--out", str(out))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
+import csml as library
 from csml.config import AugmentationConfig, ImagesConfig
 from csml.data import decode, open_data
 from csml.data.bit_depth import Reading, as_bytes
@@ -191,6 +192,14 @@ def test_crops_are_augmented_normalised_and_seen_by_a_network(tmp_path: Path, ch
     views = augment(batch.crops, params, 2.0)
     net = with_channels(build_backbone("nano"), channels)
     assert net(views).shape == (4, 128) and views.isfinite().all()
+
+
+def test_neighbors_of_grey_images_are_found_with_weights_of_colour(tmp_path: Path) -> None:
+    for i in range(4):
+        save(tmp_path / f"{i}.tif", values(1))
+    settings = {"images.channels": 1, "images.size": 16, "images.workers": 0, "hardware.threads": 1, "k": 2}
+    (found,) = library.neighbors("random:nano", tmp_path / "0.tif", data=tmp_path, **settings).values()
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("channels", [1, 5])

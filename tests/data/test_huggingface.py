@@ -88,6 +88,32 @@ def test_labels_may_be_text_or_missing(tmp_path: Path) -> None:
     assert opened(tmp_path / "saved", labels="none").train.classes == ()
 
 
+@pytest.mark.parametrize("kind", ["int8", "int32", "uint8", "int64", "string", "large_string"])
+def test_labels_of_any_width_are_classes(kind: str) -> None:
+    assert labelled_by(datasets.Value(kind), ["2", "10", "2"] if "string" in kind else [2, 10, 2]) == ["2", "10", "2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (datasets.Sequence(datasets.Value("int64")), [[1, 2], [], [1]]),
+        ({"name": datasets.Value("string")}, [{"name": "a"}] * 3),
+        (datasets.Value("float32"), [0.1, 0.2, 0.3]),
+        (datasets.Array2D((1, 2), "int64"), [[[1, 2]]] * 3),
+    ],
+)
+def test_a_column_with_more_than_a_name_or_number_is_not_the_class(kind: object, values: list[object]) -> None:
+    assert labelled_by(kind, values) == []
+
+
+def labelled_by(kind: object, values: list[object]) -> list[str]:
+    """The classes of three images whose column `label` has these values; none if it is not taken as their class."""
+    features = datasets.Features({"image": datasets.Image(), "label": kind})
+    images = [{"bytes": png(i), "path": None} for i in range(3)]
+    train = opened(datasets.Dataset.from_dict({"image": images, "label": values}, features=features)).train
+    return [train.classes[label] for label in train.labels if label >= 0]
+
+
 def test_files_beside_the_data_set_and_missing_images(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(5))
     rows = {"image": [str(tmp_path / "a.png"), str(tmp_path / "gone.png"), None]}

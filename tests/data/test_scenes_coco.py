@@ -120,6 +120,18 @@ def test_odd_annotations_are_repaired_or_skipped_and_told(tmp_path: Path, row: d
     assert 3 in data.train.image_ids
 
 
+@pytest.mark.parametrize("odd", [[1, 2, 3], [["a"] * 6], [[None] * 6], [[[1, 2]] * 6], [[10**400] * 6], [None], [{}]])
+def test_an_odd_mask_of_an_image_that_was_resized_is_left_out_and_told(tmp_path: Path, odd: Any) -> None:
+    stated = [{"id": id, "file_name": f"{id}.jpg", "height": 2 * HEIGHT, "width": 2 * WIDTH} for id in (7, 3)]
+    rows = [annotation(1, segmentation=odd), annotation(2, image=3, segmentation=POLYGON)]
+    data = open_scenes(str(coco_folder(tmp_path, rows, images=stated)), ScenesConfig())
+    resized = "image was resized, its objects are scaled"
+    assert {found for found, _, _ in data.repairs.rows} == {resized, "mask cannot be used, left out"}
+    halved = [[value / 2 for value in polygon] for polygon in POLYGON]
+    expected = rle.decode(rle.merge(rle.frPyObjects(halved, HEIGHT, WIDTH)))
+    assert np.array_equal(rle.decode(data.train.annotations.objects(1).masks[0]), expected)
+
+
 def test_a_missing_image_is_named(tmp_path: Path) -> None:
     root = coco_folder(tmp_path, [annotation(1), annotation(2, image=3)])
     (root / "train2017/7.jpg").unlink()

@@ -12,6 +12,7 @@ from csml.data.scenes.open import SceneSplits, open_scenes
 from csml.data.scenes.splitting import stratified
 from csml.errors import CsmlError
 from scene_drawing import COUNT, SIDE, drawn
+from scene_files import photo
 from scene_layouts import LAYOUTS, raccoon, write, xml
 
 DRAWN = {scene.name: scene for scene in drawn()}
@@ -53,6 +54,16 @@ def test_a_size_of_zero_is_a_named_repair(tmp_path: Path) -> None:
     LAYOUTS["fruit"].write(tmp_path)
     kinds = opened(tmp_path).repairs.by_kind()
     assert kinds == {"stated size is wrong, the size of the image is used": ["scene-1.jpg"]}
+
+
+def test_an_odd_line_of_a_labelmap_is_a_named_repair(tmp_path: Path) -> None:
+    LAYOUTS["pascal-masks"].write(tmp_path)
+    write(tmp_path / "labelmap.txt", f"{(tmp_path / 'labelmap.txt').read_text()}\nlion:a,b,c::\n")
+    data = opened(tmp_path)
+    assert set(data.repairs.rows) == {
+        ("line cannot be read, skipped", "labelmap.txt", "line 6: invalid literal for int() with base 10: 'a'")
+    }
+    assert set(data.train.classes) == {name for scene in DRAWN.values() for name in scene.names}
 
 
 def test_a_part_can_be_opened_alone(tmp_path: Path) -> None:
@@ -148,11 +159,46 @@ def test_a_message_names_the_real_cause(name: str, change, problem: str, tmp_pat
 def test_odd_lines_of_yolo_are_named(tmp_path: Path) -> None:
     LAYOUTS["yolo"].write(tmp_path)
     file = tmp_path / "train/labels/scene-0.txt"
-    file.write_text(file.read_text() + "\n1 0.5 0.5\nx 0.5 0.5 0.1 0.1\n7 0.5 0.5 0.2 0.2\n0 1.2 0.5 0.2 0.2\n")
+    odd = "1 0.5 0.5\nx 0.5 0.5 0.1 0.1\ninf 0.5 0.5 0.1 0.1\n7 0.5 0.5 0.2 0.2\n0 1.2 0.5 0.2 0.2\n"
+    file.write_text(f"{file.read_text()}\n{odd}")
     data = opened(tmp_path)
     kinds = data.repairs.by_kind()
-    assert kinds["line cannot be read, skipped"] == ["scene-0.txt"] * 2
+    assert kinds["line cannot be read, skipped"] == ["scene-0.txt"] * 3
     assert "7" in data.train.classes and kinds["box without area, skipped"] == ["scene-0.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "prefix", "path"),
+    [
+        ("", "images/", "."), ("", "./images/", "/home/me/set"), ("lists/", "../images/", "."),
+        ("lists/", "images/", "."), ("", "", "images"), ("", "/home/me/set/images/", "/home/me/set"),
+    ],
+)  # fmt: skip
+def test_a_list_of_yolo_means_the_images_at_its_paths(lists: str, prefix: str, path: str, tmp_path: Path) -> None:
+    """Train and val have an image of the same name, and a name may have a space."""
+    wanted = {"train": ["0001.jpg", "IMG 002.jpg"], "val": ["0001.jpg"]}
+    for part, files in wanted.items():
+        for name in files:
+            photo(tmp_path / "images" / part / name)
+            write(tmp_path / "labels" / part / f"{Path(name).stem}.txt", "0 0.5 0.5 0.2 0.2\n")
+        write(tmp_path / f"{lists}{part}.txt", "\n".join(f"{prefix}{part}/{name}" for name in files))
+    described = f"path: {path}\ntrain: {lists}train.txt\nval: {lists}val.txt\nnames: [cat]\n"
+    write(tmp_path / "data.yaml", described)
+    data = opened(tmp_path)
+    for part, scenes in (("train", data.train), ("val", data.test)):
+        found = [scenes.images.name(id) for id in range(len(scenes))]
+        assert found == [f"images/{part}/{name}" for name in wanted[part]]
+
+
+def test_a_list_of_yolo_cannot_lead_out_of_the_data_set(tmp_path: Path) -> None:
+    LAYOUTS["yolo"].write(tmp_path / "data")
+    photo(tmp_path / "outside/scene-1.jpg")
+    write(tmp_path / "data/train.txt", f"scene-0.jpg\n\n{tmp_path}/outside/scene-1.jpg\n../outside/scene-2.jpg\n")
+    described = (tmp_path / "data/data.yaml").read_text().replace("../train/images", "train.txt")
+    write(tmp_path / "data/data.yaml", described)
+    train = opened(tmp_path / "data").train.images
+    names = [train.name(id) for id in range(len(train))]
+    assert names == [f"train/images/scene-{number}.jpg" for number in range(3)]
 
 
 def test_polygons_of_yolo_are_masks(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from csml.config import ScenesConfig
 from csml.data.scenes.open import open_scenes
@@ -104,6 +105,18 @@ def test_missing_and_broken_files_are_skipped_and_named(voc: Path) -> None:
         "image missing, skipped": ["gone.jpg"],
         "image cannot be read, skipped": ["torn.jpg"],
     }
+
+
+def test_a_broken_mask_is_left_out_and_named(voc: Path) -> None:
+    (voc / "SegmentationObject").mkdir()
+    for stem in ("a", "b"):
+        Image.fromarray(np.ones((40, 60), np.uint8)).save(voc / "SegmentationObject" / f"{stem}.png")
+    torn = voc / "SegmentationObject/a.png"
+    torn.write_bytes(torn.read_bytes()[:50])
+    (voc / "Annotations/b.xml").write_text(voc_xml("b", voc_object("dog", 1, 1, 60, 40)))
+    data = open_scenes(str(voc), ScenesConfig())
+    assert [objects.masks.count(None) for objects in map(data.train.annotations.objects, (0, 1))] == [2, 0]
+    assert kinds(data) == {"mask cannot be read, left out": ["a.png"]}
 
 
 def test_objects_follow_an_image_that_was_made_smaller(voc: Path) -> None:

@@ -163,6 +163,14 @@ def test_a_table_gives_paths_and_labels(tmp_path: Path, file: str, text: str) ->
     assert opened(tmp_path / file, labels="none").train.classes == ()
 
 
+@pytest.mark.parametrize("rows", ["a.png,\na.png,cat\nb.png,dog\n", "a.png,cat\na.png,\nb.png,dog\n"])
+def test_a_path_with_and_without_a_label_has_it_in_either_order(tmp_path: Path, rows: str) -> None:
+    for name in "ab":
+        picture(tmp_path / f"{name}.png")
+    (tmp_path / "t.csv").write_text(f"path,label\n{rows}")
+    assert labels(opened(tmp_path / "t.csv")) == ["cat", "dog"]
+
+
 def test_a_table_may_have_no_labels_and_then_folders_count(tmp_path: Path) -> None:
     for name in ("x/1.png", "y/1.png"):
         picture(tmp_path / name)

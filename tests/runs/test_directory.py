@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from csml.config import DetectConfig, FinetuneConfig, MineConfig, PretrainConfig, SupervisedConfig
+from csml.config import DetectConfig, FinetuneConfig, MineConfig, PretrainConfig, SupervisedConfig, configure
 from csml.errors import CsmlError
 from csml.files import atomic_write, save_array
 from csml.runs import metrics
@@ -24,7 +24,7 @@ from csml.runs.metadata import read_metadata, read_result, verb_of, write_metada
 from csml.runs.metrics import JsonLines, read_metrics
 from csml.runs.opening import log_to, new_run, open_run
 from csml.runs.run_of_weights import directory_of
-from csml.runs.settings import first_difference, write_config
+from csml.runs.settings import first_difference, read_settings, write_config
 
 
 def test_every_path_lies_inside_and_no_two_are_the_same(tmp_path: Path) -> None:
@@ -179,6 +179,11 @@ def test_a_signal_is_answered_at_once(caplog: pytest.LogCaptureFixture) -> None:
         assert caplog.messages == ["stopping after this step; Ctrl-C again stops at once"]
         os.kill(os.getpid(), signal.SIGINT)
     assert len(caplog.messages) == 1
+
+
+def test_an_older_run_on_a_gpu_is_one_on_cuda(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("epochs: 3\nhardware: {accelerator: gpu}\n")
+    assert configure(PretrainConfig, read_settings(tmp_path)).hardware.accelerator == "cuda"
 
 
 def test_settings_that_an_older_run_did_not_have_are_no_difference() -> None:

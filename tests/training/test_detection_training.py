@@ -1,15 +1,23 @@
 """Tests while a detector trains: the best weights are kept, a run without progress stops, averages are averages."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import csml as library
 from conftest import csml
+from csml.api import detecting
 from csml.api.detecting import detect_config
+from csml.api.session import hardware_record
+from csml.config import BackboneConfig, DetectConfig, HardwareConfig, ImagesConfig
+from csml.models.backbones import build_backbone, image_channels
 from csml.models.fixed_batchnorm import FixedBatchNorm
-from csml.weights import load_backbone
+from csml.training.detection import Detection, move_towards
+from csml.weights import load_backbone, save_backbone
 from csml.weights.reading import read_tensors
 
 TINY = {
@@ -48,6 +56,58 @@ def test_the_kept_weights_are_a_running_average_and_survive_an_interruption(tmp_
     (tmp_path / "cut/detector.safetensors").unlink()
     library.detect(resume=tmp_path / "cut")
     torch.testing.assert_close(read_tensors(tmp_path / "cut/detector.safetensors")[name], now, rtol=0, atol=0)
+
+
+def test_every_entry_of_the_average_moves_and_the_entries_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, average = build_backbone("nano"), build_backbone("nano")
+    network.get_buffer("bn1.num_batches_tracked").fill_(7)
+    before = {name: value.double() for name, value in average.state_dict().items()}
+    listed: list[nn.Module] = []
+    monkeypatch.setattr(average, "state_dict", lambda: listed.append(average) or nn.Module.state_dict(average))
+    move_towards(average, network, 0.3)
+    assert len(listed) == 1
+    for name, value in network.state_dict().items():
+        expected = 0.7 * before[name] + 0.3 * value.double() if value.is_floating_point() else value.double()
+        torch.testing.assert_close(nn.Module.state_dict(average)[name].double(), expected)
+
+
+class Reached(Exception):
+    """The training would start here."""
+
+
+def test_a_detector_is_trained_and_recorded_in_the_mode_chosen_for_its_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+
+    def chosen(hardware: HardwareConfig, *network: Any, **build: Any) -> tuple[HardwareConfig, str]:
+        asked.append((*network[:2], build))
+        return replace(hardware, precision="bf16-mixed", channels_last=False), "measured"
+
+    def reached(session: Any, task: Detection, config: DetectConfig, fabric: Any) -> None:
+        assert task.config == config
+        raise Reached(hardware_record(config, fabric))
+
+    monkeypatch.setattr(detecting, "with_fastest_mode", chosen)
+    monkeypatch.setattr(detecting, "train", reached)
+    with pytest.raises(Reached) as found:
+        library.detect("random", out=tmp_path / "run", **{**TINY, "model.small_images": True})
+    assert found.value.args == ({"precision": "bf16-mixed", "channels_last": False},)
+    assert asked == [("nano", 64, {"small_images": True})]
+
+
+def test_a_backbone_of_grey_images_becomes_one_of_colour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def reached(session: Any, task: Detection, config: DetectConfig, fabric: Any) -> None:
+        raise Reached(task.network.backbone.net)
+
+    save_backbone(
+        tmp_path / "grey.safetensors", build_backbone("nano", channels=1), BackboneConfig("nano"),
+        ImagesConfig(channels=1),
+    )  # fmt: skip
+    monkeypatch.setattr(detecting, "train", reached)
+    with pytest.raises(Reached) as found:
+        library.detect(tmp_path / "grey.safetensors", out=tmp_path / "run", data="synthetic", **TINY)
+    assert image_channels(found.value.args[0]) == 3
 
 
 def test_batchnorm_stays_fixed_where_it_came_fixed(small_run: Path, tmp_path: Path) -> None:

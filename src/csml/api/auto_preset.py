@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from csml.api.data import IN_MEMORY
-from csml.config import AUTO, NAMED, PretrainConfig, flatten, preset_settings
+from csml.config import AUTO, NAMED, HardwareConfig, PretrainConfig, flatten, preset_settings
 from csml.data.decode import DecodeError
 from csml.data.images import Images, evenly_spaced
 from csml.distributed.device import accelerator_of, memory_format
@@ -66,11 +66,11 @@ def is_automatic(preset: str | None, config: Any, data: str | None) -> bool:
     return config is None and data is not None and data not in (*NAMED, IN_MEMORY)
 
 
-def choose_preset(train: Images) -> AutoPreset:
-    """The preset for these images on this machine."""
+def choose_preset(train: Images, hardware: HardwareConfig) -> AutoPreset:
+    """The preset for these images on the accelerator that the settings ask for."""
     count, side = len(train), _typical_side(train)
     facts = f"{count:,} images of about {side} pixels"
-    if torch.cuda.is_available():
+    if accelerator_of(hardware) == "cuda":
         preset, why = "photos-gpu", f"{facts}, a GPU"
     elif importlib.util.find_spec(PACKAGES["lite0"].module) is not None:
         preset, why = "photos", f"{facts}, no GPU"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from csml.api.auto_preset import AutoPreset
-from csml.config import DetectConfig, detect_preset
+from csml.config import DetectConfig, HardwareConfig, detect_preset
+from csml.distributed.device import accelerator_of
 from csml.program import program
 
 if TYPE_CHECKING:  # it needs the extra [detect]
@@ -36,9 +36,9 @@ _TOO_SMALL = 6
 """Side in pixels of boxes that hardly any detector finds."""
 
 
-def choose_preset(truth: "Annotations") -> AutoPreset:
-    """Settings for these objects on this machine."""
-    on_gpu = torch.cuda.is_available()
+def choose_preset(truth: "Annotations", hardware: HardwareConfig) -> AutoPreset:
+    """Settings for these objects on the accelerator that the hardware settings ask for."""
+    on_gpu = accelerator_of(hardware) == "cuda"
     preset = "coco-fpn-1x" if on_gpu else "small-fpn"
     shares = _shares(truth)  # (T,)
     side = _side(truth, shares, _SIDES_GPU if on_gpu else _SIDES_CPU)

@@ -11,7 +11,7 @@ from csml.api.data import open_together
 from csml.api.fastest_precision import as_in_run, with_fastest_mode
 from csml.api.run import PathLike, Run, path_of, required_weights
 from csml.api.scoring import write_test
-from csml.api.session import Options, run_session, start, train
+from csml.api.session import Options, Session, run_session, start, train
 from csml.api.settings import given, training_config
 from csml.config import RANDOM, DetectConfig, detect_preset, is_untrained, is_weight_name
 from csml.console import show_log
@@ -31,6 +31,9 @@ from csml.training.detection import Detection
 from csml.weights import finds_objects, load_backbone, network_of, save_detector
 
 log = logging.getLogger("csml")
+
+_CHANNELS = 3
+"""Detectors read RGB, whatever the images were that the backbone was pre-trained on."""
 
 
 @show_log()
@@ -70,7 +73,7 @@ def detect_config(weights: "Run | PathLike | None" = None, **call: Any) -> Detec
     if call.get("resume") is None and is_automatic(call.get("preset"), call.get("config"), call.get("data")):
         call["preset"] = None
         plain = training_config(DetectConfig, detect_preset, None, **call)
-        fitted = choose_preset(open_data(plain).train.annotations)
+        fitted = choose_preset(open_data(plain).train.annotations, plain.hardware)
         call |= {"preset": fitted.preset, "chosen": lambda given: fitted.settings}
     made = training_config(DetectConfig, detect_preset, None, **call)
     start = required_weights(made.weights, "detect", "or random")
@@ -118,7 +121,7 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         if config.weights == RANDOM:
             net = build_backbone(config.model.backbone, config.model.small_images)
         else:
-            net = load_backbone(str(config.weights))
+            net = load_backbone(str(config.weights), _CHANNELS)
         if config.detector.fixed_batchnorm:
             fix_and_merge_batchnorm(net)
         detector = build_detector(net, config.detector, len(data.train.classes), masks)
@@ -134,9 +137,8 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
             )  # fmt: skip
         if data.repairs.rows and world.is_rank_zero:
             data.repairs.write(session.run.repairs)
-        before = as_in_run(config.hardware, read_metadata(session.run.root) if session.resumed else {})
-        hardware, _ = with_fastest_mode(before, config.model.backbone, config.scenes.test_side, world)
-        fabric = fabric_for(data.train.images, config.scenes.workers, hardware)
+        config = _with_resolved_hardware(session, config)
+        fabric = fabric_for(data.train.images, config.scenes.workers, config.hardware)
         test = DetectionTest(data.test, data.format, config.scenes, config.batch_size, masks, config.voc_points, fabric)
         task = Detection(config, detector, data.train, masks, test, session.run, fabric)
         train(session, task, config, fabric)
@@ -146,6 +148,14 @@ def run_detect(config: DetectConfig, options: Options, in_memory: None = None) -
         if world.is_rank_zero:
             save_detector(session.run.detector, task.kept, config, data.train.classes, masks, score)
     return session.run.root
+
+
+def _with_resolved_hardware(session: Session, config: DetectConfig) -> DetectConfig:
+    """The settings with precision and memory layout decided: anew, or as recorded by a resumed run."""
+    hardware = as_in_run(config.hardware, read_metadata(session.run.root) if session.resumed else {})
+    network, side = config.model, config.scenes.test_side
+    hardware, _ = with_fastest_mode(hardware, network.backbone, side, session.world, small_images=network.small_images)
+    return replace(config, hardware=hardware)
 
 
 def _wants_masks(config: DetectConfig, data: SceneSplits) -> bool:

@@ -68,7 +68,8 @@ def neighbors(
     require_alone("neighbors", made.hardware)
     sheet = sheet_file(made.sheet) if made.sheet else None
     root = Path(str(path_of(weights))).expanduser()
-    images, backbone = open_all_images(World(), made.data, made.images, in_memory), load_backbone(root)
+    images = open_all_images(World(), made.data, made.images, in_memory)
+    backbone = load_backbone(root, made.images.channels)
     query_images = ListedImages(paths, reading_of(made.images), store_of(images))  # cropped like the images
     fabric = device_for(images, made, backbone)
     backbone = backbone.to(fabric.device)

@@ -61,11 +61,9 @@ class ObjectFinder:
 
     def frame_rows(self, video: Path) -> Iterator[list[Row]]:
         """The rows of each frame, with its number and its time."""
-        from csml.evaluation.tiled_detection import detect_on
-
         fabric = self._on_device(ListedImages([]))
         for frame in frames(video, self.config.every):
-            (found,) = detect_on(self.detector, [frame.picture], self.sides, fabric)
+            found = self._found_on(frame.picture, fabric)
             if self.config.pictures is not None:
                 self._draw(frame.picture, found, Path(f"{video.stem}-{frame.number:06d}.jpg"))
             where = {"frame": frame.number, "seconds": round(frame.seconds, 3)}
@@ -74,7 +72,7 @@ class ObjectFinder:
     def _found(self, images: FolderImages | ListedImages) -> Iterator[tuple[int, Image.Image | None, Any]]:
         """Id, picture if it was read, and its detections; None if the image cannot be read."""
         if self.config.tiles is not None:
-            yield from self._found_in_tiles(images, self.config.tiles)
+            yield from self._found_in_tiles(images)
             return
         from csml.data.scenes.repair import unannotated
         from csml.evaluation.detections import detect
@@ -92,9 +90,7 @@ class ObjectFinder:
             yield ids[str(scenes.image_ids[number])], None, found
         yield from ((ids[str(scenes.image_ids[number])], None, None) for number in failures.ids)
 
-    def _found_in_tiles(self, images: Images, side: int) -> Iterator[tuple[int, Image.Image | None, Any]]:
-        from csml.evaluation.tiled_detection import detect_in_tiles
-
+    def _found_in_tiles(self, images: Images) -> Iterator[tuple[int, Image.Image | None, Any]]:
         fabric = self._on_device(images)
         for id in watched(range(len(images)), "detecting in tiles", total=len(images)):
             try:
@@ -102,7 +98,15 @@ class ObjectFinder:
             except DecodeError:
                 yield id, None, None
                 continue
-            yield id, picture, detect_in_tiles(self.detector, picture, side, self.sides, fabric, self.batch_size)
+            yield id, picture, self._found_on(picture, fabric)
+
+    def _found_on(self, picture: Image.Image, fabric: Any) -> Any:
+        """The detections on a picture in memory; on its tiles, if `tiles` is set."""
+        from csml.evaluation.tiled_detection import detect_in_tiles, detect_on
+
+        if self.config.tiles is not None:
+            return detect_in_tiles(self.detector, picture, self.config.tiles, self.sides, fabric, self.batch_size)
+        return detect_on(self.detector, [picture], self.sides, fabric)[0]
 
     def _on_device(self, images: Images) -> Any:
         fabric = fabric_for(images, self.config.images.workers, self.config.hardware)

@@ -90,7 +90,7 @@ def pretrain_config(data: str | None = None, out: PathLike | None = None, **call
     call["preset"] = None
     plain = training_config(PretrainConfig, preset_settings, **call)
     train = open_data(plain.data, plain.images).train
-    choice = choose_preset(train)
+    choice = choose_preset(train, plain.hardware)
     call["preset"] = choice.preset
 
     def chosen_for_data(everything: Mapping[str, Any]) -> dict[str, Any]:

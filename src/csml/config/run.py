@@ -68,8 +68,8 @@ class LabelTestConfig(MonitorConfig):
 class HardwareConfig(Settings):
     """The machine. These settings change the result only by rounding errors."""
 
-    accelerator: str = "auto"
-    """cpu, cuda or auto."""
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: cuda if there is a GPU that it runs on, else cpu."""
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     """auto: on a GPU bf16-mixed if supported, else 32-true; on a CPU whichever is faster for this network, measured
     once per machine (--print-config shows it). A resumed run keeps its precision."""

@@ -98,7 +98,7 @@ def as_bands(image: Any, reading: Reading) -> tuple[Image.Image, ...]:
     if isinstance(image, Image.Image):
         return bands_of(image, reading)
     if isinstance(image, np.ndarray | Tensor):
-        pixels = _as_pixels(np.asarray(image)[None], reading)[0]  # (H, W, C)
+        pixels = _as_pixels(_array(image)[None], reading)[0]  # (H, W, C)
         if reading.channels == 3:
             return (Image.fromarray(pixels),)
         return tuple(Image.fromarray(np.ascontiguousarray(pixels[..., c])) for c in range(reading.channels))
@@ -106,12 +106,23 @@ def as_bands(image: Any, reading: Reading) -> tuple[Image.Image, ...]:
 
 
 def _from_array(data: Any, labels: Any, reading: Reading) -> ArrayImages:
-    pixels = _as_pixels(np.asarray(data), reading)
-    known, classes = _as_classes(None if labels is None else list(np.asarray(labels)), None, len(pixels))
+    pixels = _as_pixels(_array(data), reading)
+    labels = _array(labels) if isinstance(labels, Tensor) else labels
+    known, classes = _as_classes(None if labels is None else list(labels), None, len(pixels))
     title = (
         f"array-{cache_key(pixels.shape, pixels[:: max(1, len(pixels) // FINGERPRINTED)].tobytes(), known.tobytes())}"
     )
     return ArrayImages(pixels, known, classes, title)
+
+
+def _array(values: np.ndarray | Tensor) -> np.ndarray:
+    """The values of an array, or of a tensor on any device."""
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy(force=True)
+    except TypeError as error:  # numpy has no such numbers
+        raise CsmlError(f"data: expected uint8 images or floats in [0, 1], got {values.dtype}") from error
 
 
 def _as_pixels(values: np.ndarray, reading: Reading) -> np.ndarray:
@@ -137,13 +148,31 @@ def _as_pixels(values: np.ndarray, reading: Reading) -> np.ndarray:
 
 def _labels_of(dataset: Any) -> list[Any] | None:
     """The labels of a dataset: its `targets`, or the second entry of its items; None if it has neither."""
-    targets = getattr(dataset, "targets", None)
+    targets, listed = getattr(dataset, "targets", None), None
     if targets is not None and len(targets) == len(dataset):
-        return torch.as_tensor(targets).tolist() if isinstance(targets, Tensor) else list(targets)
+        listed = torch.as_tensor(targets).tolist() if isinstance(targets, Tensor) else list(targets)
+        if not isinstance(listed[0], str):  # torchvision's VOCDetection lists the paths of annotations
+            return listed
     first = dataset[0]
     if not isinstance(first, tuple | list) or len(first) < 2:
-        return None
+        return listed
+    _as_class(first[1])  # before all are read
+    if listed is not None:
+        return listed
     return [dataset[id][1] for id in watched(range(len(dataset)), "reading labels", total=len(dataset))]
+
+
+def _as_class(label: Any) -> Any:
+    """A label as a number or a text of Python."""
+    try:
+        plain = label.item() if hasattr(label, "item") else label
+        hash(plain)
+    except (TypeError, ValueError, RuntimeError) as error:  # several numbers, or a description of objects
+        raise CsmlError(
+            f"data: the labels are {type(label).__name__.lower()}s, not classes; "
+            "give items that are an image, or an image and one number or name"
+        ) from error
+    return plain
 
 
 def _as_classes(
@@ -154,7 +183,7 @@ def _as_classes(
         return np.full(count, UNLABELED, np.int64), ()
     if len(labels) != count:
         raise CsmlError(f"data: {len(labels)} labels for {count} images")
-    plain = [label.item() if hasattr(label, "item") else label for label in labels]
+    plain = [_as_class(label) for label in labels]
     if names is not None and all(isinstance(label, int) and 0 <= label < len(names) for label in plain):
         return np.array(plain, np.int64), tuple(map(str, names))
     classes = sorted(set(plain), key=lambda label: (str(type(label)), label))

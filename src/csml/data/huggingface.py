@@ -16,6 +16,7 @@ from csml.extras import extra
 from csml.files import cache_dir, cache_key
 
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "fine_label")
+_LABEL_KINDS = ("string", "large_string", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _FILES = (".parquet", ".arrow")
 
 
@@ -86,7 +87,7 @@ class HubImages(FileImages):
             raise CsmlError(f"data: {place} has no column of images; its columns are {', '.join(dataset.column_names)}")
         self.reading, self.place, self.column = reading, place, images[0]
         plain = dataset.with_format(None)
-        self.labels, self.classes = _labels(plain, datasets.ClassLabel, classes, place)
+        self.labels, self.classes = _labels(plain, datasets.ClassLabel, datasets.Value, classes, place)
         self.dataset = plain.select_columns(self.column).cast_column(self.column, datasets.Image(decode=False))
 
     def __len__(self) -> int:
@@ -107,11 +108,12 @@ class HubImages(FileImages):
 
 
 def _labels(
-    dataset: Any, class_label: type, classes: tuple[str, ...] | None, place: str
+    dataset: Any, class_label: type[Any], single_value: type[Any], classes: tuple[str, ...] | None, place: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     features = dataset.features
     classed = [name for name, kind in features.items() if isinstance(kind, class_label)]
-    named = [name for name in _LABEL_COLUMNS if name in features and features[name].dtype in ("string", "int64")]
+    single = {name: kind.dtype for name, kind in features.items() if isinstance(kind, single_value)}
+    named = [name for name in _LABEL_COLUMNS if single.get(name) in _LABEL_KINDS]
     if not classed and not named:
         return np.full(len(dataset), UNLABELED, np.int64), ()
     column = (classed or named)[0]

@@ -33,9 +33,10 @@ def open_list(file: Path, config: ImagesConfig) -> tuple[dict[str, Images], list
     for name, label in rows:
         if "\0" in name:
             raise CsmlError(f"data: {file} is not a list of paths: it has zero bytes")
-        if label is not None and wanted.get(name, label) != label:
-            raise CsmlError(f"data: {file}: {name} is {label!r} and also {wanted[name]!r}")
-        wanted[name] = label if label is not None else wanted.get(name)
+        known = wanted.get(name)
+        if label is not None and known not in (None, label):
+            raise CsmlError(f"data: {file}: {name} is {label!r} and also {known!r}")
+        wanted[name] = known if label is None else label
     root = file.parent.absolute()
     found = {name: path for name in wanted if (path := _found(root, name)) is not None}
     there = {found[name]: label for name, label in wanted.items() if name in found}

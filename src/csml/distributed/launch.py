@@ -31,7 +31,7 @@ def join_world(hardware: HardwareConfig) -> World:
     size = _number("WORLD_SIZE", 1)
     if size == 1:
         return World()
-    gpu = hardware.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
+    gpu = hardware.accelerator in ("auto", "cuda") and torch.cuda.is_available()
     if not dist.is_initialized():
         try:  # gloo beside NCCL, for tensors on the CPU
             if gpu:

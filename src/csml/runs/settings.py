@@ -34,6 +34,8 @@ def read_settings(root: Path) -> dict[str, Any]:
     settings = flatten(settings)
     if settings.get("head_lr_per_256") and "max_entropy" not in settings:
         settings.setdefault("how", "paper")  # a run of finetune from before this setting existed
+    if settings.get("hardware.accelerator") == "gpu":
+        settings["hardware.accelerator"] = "cuda"  # a run from before this setting was one of three words
     return settings
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 from csml.config import DetectConfig, OptimizerConfig
 from csml.data.failures import Failures
@@ -92,18 +92,10 @@ class Detection:
 
     def before_epoch(self, epoch: int) -> None: ...
 
-    @torch.no_grad()
     def before_step(self, progress: float) -> None:
         """Move the average towards the weights after the previous step."""
-        if self.average is None:
-            return
-        share = 1 - float(self.config.schedule.ema or 0)
-        for name, value in self.network.state_dict().items():
-            mean = self.average.state_dict()[name]
-            if value.is_floating_point():
-                mean.lerp_(value, share)
-            else:
-                mean.copy_(value)
+        if self.average is not None:
+            move_towards(self.average, self.network, 1 - float(self.config.schedule.ema or 0))
 
     def train_step(self, network: Any, batch: SceneBatch, generator: torch.Generator) -> LossAndMetrics:
         images, targets = as_input(batch, self.device)
@@ -177,6 +169,16 @@ class Detection:
         self.best, self.worse = state.get("best"), state.get("worse", 0)
         if self.average is not None and "average" in state:
             self.average.load_state_dict(state["average"])
+
+
+@torch.no_grad()
+def move_towards(average: nn.Module, network: nn.Module, share: float) -> None:
+    """Move every number of `average` by a share of its distance to that of `network`; counters are copied."""
+    means, values = average.state_dict(), network.state_dict()  # once: it walks through all modules
+    moved = [name for name, value in values.items() if value.is_floating_point()]
+    torch._foreach_lerp_([means[name] for name in moved], [values[name] for name in moved], share)
+    for name in values.keys() - set(moved):
+        means[name].copy_(values[name])
 
 
 def _timetable(config: DetectConfig) -> Timetable:

@@ -56,7 +56,7 @@ def _image_of(folder: Folder, mask: Path) -> Path | None:
 
 
 def _read(folder: Folder, masks_of: dict[Path, list[Path]], repairs: Repairs) -> RawAnnotations:
-    colours = _label_map(folder)
+    colours = _label_map(folder, repairs)
     texts = {file.stem: file for file in folder.with_suffix(".txt")}
     scenes = []
     for image, masks in watched(masks_of.items(), "reading masks", total=len(masks_of)):
@@ -111,15 +111,20 @@ def _stated_names(text: Path | None) -> dict[int, str]:
     return {int(number): name for number, name in _STATED.findall(stated)}
 
 
-def _label_map(folder: Folder) -> dict[int, str]:
+def _label_map(folder: Folder, repairs: Repairs) -> dict[int, str]:
     """CVAT's labelmap.txt, `name:r,g,b:…:…`: the class of each colour."""
     found = {}
     for file in folder.with_suffix(".txt"):
         if file.name != "labelmap.txt":
             continue
-        for line in file.read_text("utf-8", errors="replace").splitlines():
+        for number, line in enumerate(file.read_text("utf-8", errors="replace").splitlines(), start=1):
             name, _, rest = line.partition(":")
-            if len(colour := rest.split(":")[0].split(",")) == 3 and not line.startswith("#"):
+            if len(colour := rest.split(":")[0].split(",")) != 3 or line.startswith("#"):
+                continue
+            try:
                 red, green, blue = (int(value) for value in colour)
-                found[int(np.dot([65_536, 256, 1], [red, green, blue]))] = name
+            except ValueError as error:
+                repairs.add("line cannot be read, skipped", file.name, f"line {number}: {error}")
+                continue
+            found[int(np.dot([65_536, 256, 1], [red, green, blue]))] = name
     return found

@@ -107,8 +107,16 @@ def _scaled(one: RawObject, scale: float) -> RawObject:
     box = None if one.box is None else tuple(scale * value for value in one.box)
     segmentation = one.segmentation
     if isinstance(segmentation, list):
-        segmentation = [[scale * value for value in polygon] for polygon in segmentation]
+        segmentation = [_scaled_polygon(polygon, scale) for polygon in segmentation]
     return replace(one, box=box, segmentation=segmentation)  # type: ignore[arg-type]
+
+
+def _scaled_polygon(polygon: Any, scale: float) -> Any:
+    """A scaled list of numbers; anything else is unchanged, because `compressed` refuses it with a reason."""
+    try:
+        return [scale * float(value) for value in polygon]
+    except (TypeError, ValueError, OverflowError):
+        return polygon
 
 
 def unannotated(paths: Sequence[Path]) -> tuple[Scenes | None, list[str]]:

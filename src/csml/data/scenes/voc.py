@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
-from csml.data.decode import EXTENSIONS
+from csml.data.decode import EXTENSIONS, DecodeError
 from csml.data.scenes.folder import Folder
 from csml.data.scenes.instance_masks import read_instances, with_masks
 from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, RawScene, Repairs
@@ -129,7 +129,10 @@ def _read_annotation(
         box = (x0 - (x0 <= x1), y0 - (y0 <= y1), x1 - (x1 < x0), y1 - (y1 < y0))
         objects.append(RawObject(name, box, difficult=difficult))
     if year is not None and (masks := year / "SegmentationObject" / f"{file.stem}.png").exists():
-        objects = with_masks(objects, read_instances(masks), file.name, repairs)
+        try:
+            objects = with_masks(objects, read_instances(masks), file.name, repairs)
+        except DecodeError as error:
+            repairs.add("mask cannot be read, left out", masks.name, str(error.__cause__ or error))
     return RawScene(_image_of(folder, file, tree, year), id, _stated_size(tree), objects)
 
 

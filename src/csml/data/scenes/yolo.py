@@ -1,6 +1,9 @@
 """YOLO's text files, one per image, each line a class number and a box or polygon in relative coordinates."""
 
+import itertools
+import os
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,19 +113,34 @@ def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]
     for place in stated if isinstance(stated, list) else [stated]:
         if not isinstance(place, str):
             continue
-        base = Path(description["file"]).parent
-        inside = [base / str(description.get("path", "")) / place, base / place, folder.root / place]
-        words = [word for word in Path(place).parts if word not in ("..", "/", ".")]
-        inside += [base.joinpath(*words[-count:]) for count in range(len(words), 0, -1)]
+        inside = _places(folder, description, place)
         target = next((p.resolve() for p in inside if p.exists() and p.resolve().is_relative_to(folder.root)), None)
         if target is None:
             continue
         if target.is_file():
-            lines = _text(target).split()
-            images = [folder.image(target, name=Path(line).name) for line in lines]
-            found += [image for image in images if image is not None]
+            found += _named_in(folder, description, target)
         else:
             found += [image for image in folder.images if image.is_relative_to(target)]
+    return found
+
+
+def _places(folder: Folder, description: dict[str, Any], stated: str) -> Iterator[Path]:
+    """Where a path stated in data.yaml may be, most likely first."""
+    base = Path(description["file"]).parent
+    yield from (base / str(description.get("path", "")) / stated, base / stated, folder.root / stated)
+    words = [word for word in Path(stated).parts if word not in ("..", "/", ".")]
+    yield from (base.joinpath(*words[-count:]) for count in range(len(words), 0, -1))
+
+
+def _named_in(folder: Folder, description: dict[str, Any], file: Path) -> list[Path]:
+    """The images that a list file names, one per line: by path, else by file name, the nearest to the list."""
+    known = {os.path.normpath(image): image for image in folder.images}  # so no path leads out of the data set
+    found = []
+    for line in (line.strip() for line in _text(file).splitlines()):
+        places = itertools.chain([file.parent / line], _places(folder, description, line))
+        named = next((known[path] for place in places if (path := os.path.normpath(place)) in known), None)
+        image = named or folder.image(file, name=Path(line).name)
+        found += [] if image is None else [image]
     return found
 
 
@@ -163,7 +181,7 @@ def _objects(file: Path, size: tuple[int, int], names: dict[int, str], repairs: 
             label, *values = (float(word) for word in line.split())
             if label != int(label) or (len(values) != 4 and (len(values) < 6 or len(values) % 2)):
                 raise ValueError("it is neither a class and a box nor a class and a polygon")
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:  # a class of inf overflows
             repairs.add("line cannot be read, skipped", file.name, f"line {number}: {error}")
             continue
         name = names.get(int(label), str(int(label)))
