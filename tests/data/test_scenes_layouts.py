@@ -201,6 +201,13 @@ def test_a_list_of_yolo_cannot_lead_out_of_the_data_set(tmp_path: Path) -> None:
     assert names == [f"train/images/scene-{number}.jpg" for number in range(3)]
 
 
+def test_the_splits_of_yolo_are_those_of_data_yaml_also_through_a_link(tmp_path: Path) -> None:
+    LAYOUTS["yolo"].write(tmp_path / "data")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    plain, linked = opened(tmp_path / "data"), opened(tmp_path / "link")
+    assert stems(linked.test) == stems(plain.test) and stems(linked.train) == stems(plain.train)
+
+
 def test_polygons_of_yolo_are_masks(tmp_path: Path) -> None:
     LAYOUTS["yolo"].write(tmp_path)
     for file in tmp_path.glob("*/labels/*.txt"):

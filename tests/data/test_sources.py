@@ -171,6 +171,17 @@ def test_a_path_with_and_without_a_label_has_it_in_either_order(tmp_path: Path, 
     assert labels(opened(tmp_path / "t.csv")) == ["cat", "dog"]
 
 
+def test_a_path_named_twice_in_two_ways_keeps_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture(tmp_path / "photos" / "a.png")
+    picture(tmp_path / "photos" / "b.png")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lists").mkdir()
+    here = tmp_path / "photos"
+    rows = f"path,label\n{here}/a.png,cat\nphotos/a.png,\n{here}/b.png,dog\n"
+    (tmp_path / "lists" / "t.csv").write_text(rows)
+    assert labels(opened(tmp_path / "lists" / "t.csv")) == ["cat", "dog"]
+
+
 def test_a_table_may_have_no_labels_and_then_folders_count(tmp_path: Path) -> None:
     for name in ("x/1.png", "y/1.png"):
         picture(tmp_path / name)

@@ -39,7 +39,9 @@ def open_list(file: Path, config: ImagesConfig) -> tuple[dict[str, Images], list
         wanted[name] = known if label is None else label
     root = file.parent.absolute()
     found = {name: path for name in wanted if (path := _found(root, name)) is not None}
-    there = {found[name]: label for name, label in wanted.items() if name in found}
+    there: dict[str, str | None] = {}
+    for name, path in found.items():
+        there[path] = wanted[name] if wanted[name] is not None else there.get(path)
     missing = [name for name in wanted if name not in found]
     if not there:
         hint = f"; for labels of a folder give --data FOLDER --labels {file}" if is_table else ""

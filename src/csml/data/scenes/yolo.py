@@ -113,8 +113,10 @@ def _listed(folder: Folder, description: dict[str, Any], key: str) -> list[Path]
     for place in stated if isinstance(stated, list) else [stated]:
         if not isinstance(place, str):
             continue
-        inside = _places(folder, description, place)
-        target = next((p.resolve() for p in inside if p.exists() and p.resolve().is_relative_to(folder.root)), None)
+        # Not resolved: the folder itself may be a link.
+        places = (Path(os.path.normpath(place)) for place in _places(folder, description, place))
+        root = os.path.normpath(folder.root)
+        target = next((place for place in places if place.is_relative_to(root) and place.exists()), None)
         if target is None:
             continue
         if target.is_file():
