@@ -1,6 +1,7 @@
 """The cache of decoded images: what it holds never changes a result."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -11,11 +12,13 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from csml.config import ImagesConfig
+from csml.config import ImagesConfig, join_sources
+from csml.data.bit_depth import COLOUR
 from csml.data.decoded_cache import DecodedStore, decoded_folder, describe_cache, read_entry, store_for
 from csml.data.folders import folder_images
-from csml.data.images import FolderImages
+from csml.data.images import FolderImages, Images, source_of, store_of
 from csml.data.loading import _random_cut, worker_count
+from csml.data.open import open_data
 from csml.pixels import CROP_NUMBERS, CropSpec, center_boxes
 
 SIZE = 32
@@ -137,6 +140,31 @@ def test_auto_is_off_for_what_does_not_fit_and_says_so(photos: Path) -> None:
     assert store_for(ImagesConfig(size=224, cache="off"), 5) is None
     line = describe_cache(ImagesConfig(size=224, cache_gb=0.001), 4, photos.glob("*.jpg"))
     assert line is not None and "images.cache: off" in line and "cache_gb" in line
+
+
+def stores(images: Images) -> list[DecodedStore | None]:
+    """The cache of each folder or list among the images."""
+    source = source_of(images)
+    return [store_of(member) for member in getattr(source, "members", [source])]
+
+
+@pytest.mark.parametrize("second", ["b", "a/val", "list.txt"])
+def test_folders_that_fit_alone_are_not_cached_if_they_do_not_fit_together(photos: Path, second: str) -> None:
+    for number, file in enumerate(sorted([*photos.glob("*.jpg"), *photos.glob("*.png")])):
+        for folder in ("a/train", "a/val", "b"):
+            place = photos / folder / ("cat" if number % 2 else "dog")
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, place)
+    if second != "a/val":
+        shutil.rmtree(photos / "a/val")
+    (photos / "list.txt").write_text("".join(f"{path}\n" for path in sorted((photos / "b").glob("*/*"))))
+    data = join_sources([str(photos / "a"), *([str(photos / second)] if second != "a/val" else [])])
+    one = int(DecodedStore(96, COLOUR, 0).bytes_of(1))
+    for room, cached in ((15, False), (16, True)):
+        splits = open_data(data, ImagesConfig(size=SIZE, cache_gb=(room * one + 1) / 10**9))
+        assert [store is not None for store in {*stores(splits.train), *stores(splits.val)}] == [cached]
+        (line,) = [note for note in splits.notes if note.startswith("images.cache")]
+        assert line.startswith("images.cache: 16 images are" if cached else "images.cache: off, because 16 decoded")
 
 
 def test_the_oldest_entries_make_room(photos: Path) -> None:
