@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,22 @@ def read_file(path: Path, most: int) -> bytes:
     if os.stat(path).st_size > most:
         raise OSError(errno.EFBIG, f"it is larger than {most // 2**20:,} MB", str(path))
     return path.read_bytes()
+
+
+def remove_oldest(files: Iterable[Path], most: int, keep: Container[Path] = ()) -> None:
+    """Remove the files that were changed longest ago until the rest take at most `most` bytes; those in `keep` stay."""
+    found = []
+    for file in files:
+        with contextlib.suppress(OSError):  # another process may remove it
+            status = file.stat()
+            found.append((status.st_mtime, status.st_size, file))
+    excess = sum(size for _, size, _ in found) - most
+    for _, size, file in sorted(found):
+        if excess <= 0:
+            break
+        if file not in keep:
+            file.unlink(missing_ok=True)
+            excess -= size
 
 
 def checksum(path: Path) -> str:

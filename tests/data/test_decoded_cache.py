@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -177,6 +178,25 @@ def test_the_oldest_entries_make_room(photos: Path) -> None:
     assert store is not None
     DecodedStore(store.side, store.reading, most=store.bytes_of(2) + 4 * size).make_room(2)
     assert len(entries()) == 4 and not set(entries()) & set(oldest)
+
+
+def test_the_data_at_hand_is_the_last_that_makes_room(photos: Path, tmp_path: Path) -> None:
+    """Its entries are the oldest, and others have to go for an image that was added to it."""
+    crops(opened(photos, "on"))
+    ours = set(entries())
+    for entry in ours:
+        os.utime(entry, (1000, 1000))
+    other = shutil.copytree(photos, tmp_path / "other", ignore=shutil.ignore_patterns("cache"))
+    crops(opened(other, "on"))
+    assert len(entries()) == 16
+    size = next(iter(ours)).stat().st_size
+    shutil.rmtree(other)
+    shutil.copy(photos / "0.jpg", photos / "new.jpg")
+    open_data(str(photos), ImagesConfig(size=SIZE, cache_gb=13 * size / 10**9))
+    assert ours < set(entries()) and len(entries()) == 12
+    assert min(entry.stat().st_mtime for entry in ours) > time.time() - 600  # used now
+    open_data(str(photos), ImagesConfig(size=SIZE, cache="on", cache_gb=size / 10**9))
+    assert set(entries()) == ours
 
 
 def test_no_worker_is_needed_once_all_images_are_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
