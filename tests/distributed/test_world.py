@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from csml.distributed.failure import failed_process, note_failure
 from csml.distributed.launch import leave_world
-from csml.distributed.world import World
+from csml.distributed.world import OWN_PROCESSES, World, cores_each
 from csml.errors import CsmlError
 from processes import together
 
@@ -133,3 +134,25 @@ def test_a_process_that_left_no_note_is_named() -> None:
 
 def test_other_errors_are_not_those_of_another_process() -> None:
     assert failed_process(RuntimeError("Connection closed by peer")) is None  # there is no other process
+
+
+@pytest.mark.parametrize(
+    ("started", "usable", "each"),
+    [
+        ({}, 64, 64), ({}, 4, 4),
+        ({"LOCAL_WORLD_SIZE": "8"}, 64, 8), ({"LOCAL_WORLD_SIZE": "8"}, 4, 4), ({"LOCAL_WORLD_SIZE": "100"}, 64, 1),
+        ({"LOCAL_WORLD_SIZE": "2", OWN_PROCESSES: "2"}, 4, 2), ({"LOCAL_WORLD_SIZE": "8", OWN_PROCESSES: "8"}, 4, 1),
+    ],
+    ids=["alone", "alone and bound", "launched", "launched with a share", "too many", "csml's own", "too many of csml"],
+)  # fmt: skip
+def test_processes_take_only_cores_that_they_may_use(
+    started: dict[str, str], usable: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(usable)), raising=False)
+    for name in ("LOCAL_WORLD_SIZE", OWN_PROCESSES):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    assert cores_each() == each
+    assert cores_each(2) == usable // 2  # for processes that csml is about to start
