@@ -16,6 +16,8 @@ from csml.data.synthetic import synthetic
 from csml.data.tars import TarImages
 from csml.errors import CsmlError
 
+IN_MEMORY = "memory"
+"""Value of the setting `data` where the caller passed images instead of a path."""
 _HELD_OUT = 0.2
 _DOWNLOADS = {"cifar10": cifar10, "cifar100": cifar100, "stl10": stl10}
 
@@ -40,6 +42,8 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     The train/ and val/ or test/ folders inside a folder are used as such. Of any other labelled images, a fixed fifth
     of each class is held out as the test set of the protocols; pre-training does not use labels and uses all images.
     """
+    if data == IN_MEMORY:  # even if there is a folder of this name
+        raise CsmlError("data: the images of this run were passed in memory; pass them again as data")
     splits = splits_to_test(_open_whole(data, config), config.test)
     splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config), *_decoded(splits, config)))
     if config.sample is None:
