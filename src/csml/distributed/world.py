@@ -155,14 +155,6 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def add_gradients(self, network: nn.Module) -> None:
-        """Replace the gradients of each rank by their sum over all ranks."""
-        if self.size > 1:
-            gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-            summed = self.all_reduce_sum(torch.cat([gradient.flatten() for gradient in gradients]))
-            for gradient, values in zip(gradients, summed.split([g.numel() for g in gradients]), strict=True):
-                gradient.copy_(values.view_as(gradient))
-
     def all_reduce_max(self, value: int) -> int:
         """The largest value over all ranks."""
         if self.size == 1:
