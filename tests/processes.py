@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from csml.distributed.launch import leave_world
 from csml.distributed.world import World
@@ -31,6 +32,13 @@ def together(size: int, function: Callable[..., T], *arguments: Any) -> list[T]:
         meeting = str(Path(folder) / "meeting")
         running = [pool.submit(_inside, World(rank, size), meeting, function, arguments) for rank in range(size)]
         return [process.result(timeout=120) for process in running]
+
+
+def sum_gradients(world: World, network: nn.Module) -> None:
+    """Replace the gradients of each process by their sum over all."""
+    for parameter in network.parameters():
+        if parameter.grad is not None:
+            parameter.grad = world.all_reduce_sum(parameter.grad)
 
 
 def _inside(world: World, meeting: str, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:

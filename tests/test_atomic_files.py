@@ -1,4 +1,5 @@
-"""Files that are replaced as a whole: what a killed writer leaves is removed, what a living one writes is not."""
+"""Files that are replaced as a whole: what a killed writer leaves is removed, what a living one writes is not; and
+files whose space is allocated before they are filled."""
 
 import os
 import signal
@@ -6,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from csml.files import atomic_write, is_leftover
+from csml.files import atomic_write, is_leftover, open_matrix
 
 WRITER = """
 import sys, time
@@ -57,3 +59,20 @@ def test_one_file_can_be_written_in_a_block_that_writes_it(tmp_path: Path) -> No
         written(path, "inner")
         outer.write_text("outer")
     assert path.read_text() == "outer" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("shape", [(700, 500), (3, 5)])
+def test_the_space_of_a_matrix_is_allocated_where_the_system_has_no_call_for_it(
+    shape: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    path = tmp_path / "features.npy"
+    monkeypatch.delattr(os, "posix_fallocate")
+    matrix = open_matrix(path, np.float32, shape)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    assert path.stat().st_blocks * 512 >= path.stat().st_size
+    matrix[:2] = 1.5
+    matrix.flush()  # type: ignore[attr-defined]
+    stored = np.load(path)
+    assert stored.shape == shape and (stored[:2] == 1.5).all() and not stored[2:].any()

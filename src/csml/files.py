@@ -10,9 +10,9 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from csml.errors import CsmlError, disk_problem, reason
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # settings are parsed without numpy
     import numpy as np
 
 _MOST_JSON = 2**31
+_ZEROS = 2**20
+"""Bytes that are written at a time to allocate a file."""
 _PART = ".part-"
 """Part of the name of every temporary file."""
 
@@ -134,6 +136,22 @@ def read_file(path: Path, most: int) -> bytes:
     return path.read_bytes()
 
 
+def remove_oldest(files: Iterable[Path], most: int, keep: Container[Path] = ()) -> None:
+    """Remove the files that were changed longest ago until the rest take at most `most` bytes; those in `keep` stay."""
+    found = []
+    for file in files:
+        with contextlib.suppress(OSError):  # another process may remove it
+            status = file.stat()
+            found.append((status.st_mtime, status.st_size, file))
+    excess = sum(size for _, size, _ in found) - most
+    for _, size, file in sorted(found):
+        if excess <= 0:
+            break
+        if file not in keep:
+            file.unlink(missing_ok=True)
+            excess -= size
+
+
 def checksum(path: Path) -> str:
     """BLAKE2b hash of a file's content."""
     with path.open("rb") as file:
@@ -146,8 +164,19 @@ def open_matrix(path: Path, dtype: "type[np.generic]", shape: tuple[int, ...]) -
 
     matrix = np.lib.format.open_memmap(path, "w+", dtype, shape)
     with path.open("rb+") as file:
-        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        _allocate(file, matrix.offset, path.stat().st_size)
     return matrix
+
+
+def _allocate(file: BinaryIO, start: int, end: int) -> None:
+    """Allocate the bytes from `start` to `end` of a file, which are zeros."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, end)
+        return
+    zeros = bytes(_ZEROS)  # macOS: a longer file is sparse until something is written
+    file.seek(start)
+    for place in range(start, end, _ZEROS):
+        file.write(zeros[: end - place])
 
 
 def save_array(path: Path, array: "np.ndarray") -> None:

@@ -81,6 +81,20 @@ def test_pictures_are_drawn_and_csv_has_a_column_for_everything(detector: Path, 
     assert json.loads(rows[0]["mask"])["size"] == [40, 50]
 
 
+def test_pictures_that_cannot_be_written_are_no_problem_of_the_table(detector: Path, tmp_path: Path) -> None:
+    noise_photos(tmp_path / "photos" / "deep", 1)
+    words = ["predict", str(detector), "photos", "--output", "out.csv", "--hardware.threads", "1", "--pictures"]
+    (tmp_path / "file").write_text("")
+    done = csml(*words, "file", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.endswith("csml: error: pictures: cannot write file (File exists)\n")
+    assert not (tmp_path / "out.csv").exists()  # so that the corrected command works
+    (tmp_path / "drawn").mkdir()
+    (tmp_path / "drawn/deep").write_text("")
+    done = csml(*words, "drawn", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith("csml: error: pictures: cannot write drawn/deep/00.png (File exists)\n")
+
+
 def test_a_list_of_files_is_a_source(detector: Path, tmp_path: Path) -> None:
     noise_photos(tmp_path / "photos", 3)
     (tmp_path / "list.txt").write_text("photos/00.png\nphotos/02.png\n")
@@ -113,8 +127,9 @@ def test_the_frames_of_a_video_are_searched(detector: Path, tmp_path: Path) -> N
     assert {row["frame"]: row["seconds"] for row in rows}[4] == pytest.approx(0.4)
     assert len(list((tmp_path / "drawn").iterdir())) == 3
     (tmp_path / "torn.mp4").write_bytes(b"no video")
-    done = csml("predict", str(detector), "torn.mp4", cwd=tmp_path)
+    done = csml("predict", str(detector), "clip.mp4", "torn.mp4", "--output", "out.csv", cwd=tmp_path)
     assert done.returncode == 2 and "torn.mp4 cannot be read as a video" in done.stderr
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_tiles_of_a_frame_are_those_of_the_same_image(detector: Path, tmp_path: Path) -> None:

@@ -46,3 +46,18 @@ def test_images_that_cannot_be_read_among_others_are_counted(place: Path) -> Non
     done = csml("predict", "tuned", "bad", "photos/00.png", cwd=place)
     assert done.returncode == 0 and "3 images, 2 of them cannot be read" in done.stderr
     assert len(done.stdout.splitlines()) == 4
+
+
+def test_after_a_mistyped_source_the_corrected_command_works(place: Path) -> None:
+    done = csml("predict", "tuned", "photso", "--output", "p.csv", cwd=place)
+    assert done.returncode == 2 and "photso is not there; did you mean photos?" in done.stderr
+    assert not (place / "p.csv").exists()
+    done = csml("predict", "tuned", "photos", "--output", "p.csv", cwd=place)
+    assert done.returncode == 0 and len((place / "p.csv").read_text().splitlines()) == 9
+
+
+def test_a_table_is_not_replaced(place: Path) -> None:
+    (place / "mine.csv").write_text("mine")
+    done = csml("predict", "tuned", "photos", "--output", "mine.csv", cwd=place)
+    assert done.returncode == 2 and "output: mine.csv exists; choose another, or delete it" in done.stderr
+    assert (place / "mine.csv").read_text() == "mine"

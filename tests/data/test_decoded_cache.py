@@ -1,6 +1,8 @@
 """The cache of decoded images: what it holds never changes a result."""
 
 import os
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -11,11 +13,13 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from csml.config import ImagesConfig
+from csml.config import ImagesConfig, join_sources
+from csml.data.bit_depth import COLOUR
 from csml.data.decoded_cache import DecodedStore, decoded_folder, describe_cache, read_entry, store_for
 from csml.data.folders import folder_images
-from csml.data.images import FolderImages
+from csml.data.images import FolderImages, Images, source_of, store_of
 from csml.data.loading import _random_cut, worker_count
+from csml.data.open import open_data
 from csml.pixels import CROP_NUMBERS, CropSpec, center_boxes
 
 SIZE = 32
@@ -139,6 +143,31 @@ def test_auto_is_off_for_what_does_not_fit_and_says_so(photos: Path) -> None:
     assert line is not None and "images.cache: off" in line and "cache_gb" in line
 
 
+def stores(images: Images) -> list[DecodedStore | None]:
+    """The cache of each folder or list among the images."""
+    source = source_of(images)
+    return [store_of(member) for member in getattr(source, "members", [source])]
+
+
+@pytest.mark.parametrize("second", ["b", "a/val", "list.txt"])
+def test_folders_that_fit_alone_are_not_cached_if_they_do_not_fit_together(photos: Path, second: str) -> None:
+    for number, file in enumerate(sorted([*photos.glob("*.jpg"), *photos.glob("*.png")])):
+        for folder in ("a/train", "a/val", "b"):
+            place = photos / folder / ("cat" if number % 2 else "dog")
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, place)
+    if second != "a/val":
+        shutil.rmtree(photos / "a/val")
+    (photos / "list.txt").write_text("".join(f"{path}\n" for path in sorted((photos / "b").glob("*/*"))))
+    data = join_sources([str(photos / "a"), *([str(photos / second)] if second != "a/val" else [])])
+    one = int(DecodedStore(96, COLOUR, 0).bytes_of(1))
+    for room, cached in ((15, False), (16, True)):
+        splits = open_data(data, ImagesConfig(size=SIZE, cache_gb=(room * one + 1) / 10**9))
+        assert [store is not None for store in {*stores(splits.train), *stores(splits.val)}] == [cached]
+        (line,) = [note for note in splits.notes if note.startswith("images.cache")]
+        assert line.startswith("images.cache: 16 images are" if cached else "images.cache: off, because 16 decoded")
+
+
 def test_the_oldest_entries_make_room(photos: Path) -> None:
     crops(opened(photos, "on"))
     for age, entry in enumerate(entries()):
@@ -149,6 +178,25 @@ def test_the_oldest_entries_make_room(photos: Path) -> None:
     assert store is not None
     DecodedStore(store.side, store.reading, most=store.bytes_of(2) + 4 * size).make_room(2)
     assert len(entries()) == 4 and not set(entries()) & set(oldest)
+
+
+def test_the_data_at_hand_is_the_last_that_makes_room(photos: Path, tmp_path: Path) -> None:
+    """Its entries are the oldest, and others have to go for an image that was added to it."""
+    crops(opened(photos, "on"))
+    ours = set(entries())
+    for entry in ours:
+        os.utime(entry, (1000, 1000))
+    other = shutil.copytree(photos, tmp_path / "other", ignore=shutil.ignore_patterns("cache"))
+    crops(opened(other, "on"))
+    assert len(entries()) == 16
+    size = next(iter(ours)).stat().st_size
+    shutil.rmtree(other)
+    shutil.copy(photos / "0.jpg", photos / "new.jpg")
+    open_data(str(photos), ImagesConfig(size=SIZE, cache_gb=13 * size / 10**9))
+    assert ours < set(entries()) and len(entries()) == 12
+    assert min(entry.stat().st_mtime for entry in ours) > time.time() - 600  # used now
+    open_data(str(photos), ImagesConfig(size=SIZE, cache="on", cache_gb=size / 10**9))
+    assert set(entries()) == ours
 
 
 def test_no_worker_is_needed_once_all_images_are_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from csml.api.images import open_all_images
 from csml.config import ImagesConfig
 from csml.data import FolderImages, open_data
 from csml.data.downloads import CIFAR10_CLASSES, decode_cifar10_package
 from csml.data.images import Images
+from csml.distributed.world import World
 from csml.errors import CsmlError
 
 
@@ -119,6 +121,19 @@ def test_labels_can_be_refused_and_demanded(tmp_path: Path) -> None:
     picture(tmp_path / "3.png")
     with pytest.raises(CsmlError, match=r"images\.labels"):
         open_data(str(tmp_path), ImagesConfig(labels="folders"))
+
+
+def test_images_in_memory_are_not_looked_for_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report and the page open the data of a run by its setting, which is "memory" where there was no folder."""
+    monkeypatch.chdir(tmp_path)
+    picture(tmp_path / "memory" / "0.png")
+    for opened in (
+        lambda: open_data("memory", ImagesConfig()),
+        lambda: open_all_images(World(), "memory", ImagesConfig()),
+    ):
+        with pytest.raises(CsmlError, match="passed in memory; pass them again as data"):
+            opened()
+    assert len(open_data("./memory", ImagesConfig()).train) == 1
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from csml.distributed.failure import failed_process, note_failure
 from csml.distributed.launch import leave_world
-from csml.distributed.world import World
+from csml.distributed.world import OWN_PROCESSES, World, cores_each
 from csml.errors import CsmlError
 from processes import together
 
@@ -40,9 +41,6 @@ def test_pieces_and_shares_of_them_lay_out_the_batch_in_order(rows: int, size: i
 def conversation(world: World) -> dict[str, Any]:
     rows = torch.arange(14.0).view(7, 2)
     mine = rows[world.share(7)]
-    network = torch.nn.Linear(2, 1)
-    for number, parameter in enumerate(network.parameters()):
-        parameter.grad = torch.full_like(parameter, 10.0 * number + world.rank)
     worked: list[int] = []
 
     def squares(work: Sequence[int]) -> Iterator[int]:
@@ -65,7 +63,6 @@ def conversation(world: World) -> dict[str, Any]:
         "largest": world.all_reduce_max(7 if world.rank == 1 else 0),
         "told": world.broadcast(lambda: f"by {world.rank}"),
         "refused": refused,
-        "gradients": (world.add_gradients(network), [p.grad for p in network.parameters()])[1],
     }
 
 
@@ -81,7 +78,6 @@ def test_three_processes_agree() -> None:
         assert one["largest"] == 7
         assert one["told"] == "by 0"
         assert one["refused"] == "data: no"
-        assert one["gradients"][0].tolist() == [[3.0, 3.0]] and one["gradients"][1].tolist() == [33.0]
     whole = torch.cat([one["reordered"] for one in heard])
     assert torch.equal(whole, torch.arange(14.0).view(7, 2)[[6, 0, 5, 1, 1, 4, 3]])
     assert sorted(item for one in heard for item in one["worked"]) == list(range(8))  # each item is done once
@@ -133,3 +129,25 @@ def test_a_process_that_left_no_note_is_named() -> None:
 
 def test_other_errors_are_not_those_of_another_process() -> None:
     assert failed_process(RuntimeError("Connection closed by peer")) is None  # there is no other process
+
+
+@pytest.mark.parametrize(
+    ("started", "usable", "each"),
+    [
+        ({}, 64, 64), ({}, 4, 4),
+        ({"LOCAL_WORLD_SIZE": "8"}, 64, 8), ({"LOCAL_WORLD_SIZE": "8"}, 4, 4), ({"LOCAL_WORLD_SIZE": "100"}, 64, 1),
+        ({"LOCAL_WORLD_SIZE": "2", OWN_PROCESSES: "2"}, 4, 2), ({"LOCAL_WORLD_SIZE": "8", OWN_PROCESSES: "8"}, 4, 1),
+    ],
+    ids=["alone", "alone and bound", "launched", "launched with a share", "too many", "csml's own", "too many of csml"],
+)  # fmt: skip
+def test_processes_take_only_cores_that_they_may_use(
+    started: dict[str, str], usable: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(usable)), raising=False)
+    for name in ("LOCAL_WORLD_SIZE", OWN_PROCESSES):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    assert cores_each() == each
+    assert cores_each(2) == usable // 2  # for processes that csml is about to start

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from csml.evaluation.selection import By, greedy_cover, select_next
+from csml.evaluation.selection import By, fitted_probabilities, greedy_cover, select_next
 
 RULES: tuple[By, ...] = ("both", "coverage", "uncertainty")
 
@@ -117,3 +117,10 @@ def test_every_number_of_labels_and_images() -> None:
         for rule in RULES:
             chosen = select_next(features, labels, 10, by=rule)
             assert len(chosen.ids) == len(chosen.scores) == len(chosen.reasons) == max(0, count - labelled)
+
+
+@pytest.mark.parametrize("learnt", [30, 31, 1000])
+def test_of_many_labels_those_of_every_class_are_learnt_from(learnt: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("csml.evaluation.selection._LEARNT", learnt)
+    features, truth = groups([40] * 5)
+    assert torch.equal(fitted_probabilities(features, truth, features).argmax(1), truth)

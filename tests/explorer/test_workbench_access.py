@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import csml as library
 from conftest import csml
 from csml.errors import CsmlError
 from csml.runs.locks import require_unused
@@ -122,3 +123,20 @@ def test_what_cannot_be_explored_is_one_line(tmp_path: Path, explored: Path) -> 
     ):
         done = csml("explore", *words)
         assert done.returncode == 2 and problem in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_page_that_cannot_be_opened_gives_its_port_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("data: synthetic\nimages: {size: 32}\n")
+    (tmp_path / "run/backbone.safetensors").touch()
+
+    def refuse(*arguments: object) -> None:
+        raise CsmlError("columns: no header")
+
+    monkeypatch.setattr("csml.explorer.opening.open_workbench", refuse)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(CsmlError, match="no header") as caught:  # which keeps the variables of `explore` alive
+        library.explore(tmp_path / "run", port=port, browser=False)
+    with socket.create_server(("127.0.0.1", port)):
+        assert caught.tb is not None

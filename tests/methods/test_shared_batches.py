@@ -15,7 +15,7 @@ from csml.methods.simsiam import SimSiam
 from csml.models import Encoder, build_backbone
 from csml.models.sync_batchnorm import synchronised
 from csml.views import Views
-from processes import together
+from processes import sum_gradients, together
 
 B, STEPS, DIM = 8, 4, 8
 Kind = Literal["contrast", "contrast in eval mode", "byol", "simsiam"]
@@ -78,7 +78,7 @@ def trained(world: World, kind: Kind, pieces: int) -> tuple[dict[str, Tensor], l
             weighted = results[-1].loss * (rows.stop - rows.start) / B
             weighted.backward()
             loss += weighted.detach()
-        world.add_gradients(method)
+        sum_gradients(world, method)
         for result in results:
             method.after_backward(result)
         optimizer.step()

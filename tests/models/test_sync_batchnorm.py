@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from csml.distributed.world import World
 from csml.models.sync_batchnorm import SharedBatchNorm, synchronised
-from processes import together
+from processes import sum_gradients, together
 
 KINDS = {nn.BatchNorm2d: (7, 3, 4, 5), nn.BatchNorm1d: (7, 3), BatchNormAct2d: (7, 3, 4, 5)}
 """timm's has an activation in it."""
@@ -25,7 +25,7 @@ def normed(world: World, kind: type[nn.Module]) -> tuple[Tensor, Tensor, list[Te
     mine = whole[rows].clone().requires_grad_()
     output = network(mine)
     (output * pull[rows]).sum().backward()
-    world.add_gradients(network)
+    sum_gradients(world, network)
     assert mine.grad is not None
     return output.detach(), mine.grad, [p.grad for p in network.parameters()], dict(network[0].named_buffers())
 

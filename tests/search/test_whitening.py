@@ -1,9 +1,12 @@
 """Whitening before the search: what it does to variances, and that several processes do it together."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from csml.distributed.world import World
 from csml.search.whitening import whitened
@@ -29,9 +32,9 @@ def test_no_power_leaves_the_cosines_to_the_mean() -> None:
     torch.testing.assert_close(found @ found.T, centred @ centred.T)
 
 
-@pytest.mark.parametrize("power", [0.25, 1.0])
-def test_cosines_are_those_of_numpy_s_singular_vectors(power: float) -> None:
-    x = features_of().double().numpy()
+def cosines_by_numpy(features: torch.Tensor, power: float) -> np.ndarray:
+    """By singular vectors of all rows at once, in float64."""
+    x = features.double().numpy()
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     for _ in range(2):
         x -= x.mean(0)
@@ -39,8 +42,45 @@ def test_cosines_are_those_of_numpy_s_singular_vectors(power: float) -> None:
     rows, sizes, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
     expected = rows * sizes ** (1 - power)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    return expected @ expected.T
+
+
+@pytest.mark.parametrize("power", [0.25, 1.0])
+@pytest.mark.parametrize("at_once", [1, 64, 4096])
+def test_cosines_are_those_of_numpy_s_singular_vectors(
+    power: float, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("csml.search.whitening._AT_ONCE", at_once)
     found = whitened(features_of().double(), everything(), power).numpy()
-    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-9)
+    np.testing.assert_allclose(found @ found.T, cosines_by_numpy(features_of(), power), atol=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
+def test_only_the_result_is_rounded(dtype: torch.dtype, error: float) -> None:
+    features = features_of().to(dtype)
+    found = whitened(features, everything(), 0.25)
+    assert found.dtype == dtype
+    found = found.double()
+    np.testing.assert_allclose(found @ found.T, cosines_by_numpy(features, 0.25), atol=error)
+
+
+class LongestInFloat64(TorchDispatchMode):
+    """Remembers the number of rows of the longest matrix in float64."""
+
+    rows = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and made.dtype == torch.float64 and made.ndim == 2:
+            self.rows = max(self.rows, len(made))
+        return made
+
+
+def test_there_is_never_a_copy_of_all_features_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("csml.search.whitening._AT_ONCE", 64, raising=False)
+    with LongestInFloat64() as longest:
+        whitened(features_of(), everything(), 0.5)
+    assert 0 < longest.rows <= 64
 
 
 def test_images_that_could_not_be_read_do_not_count() -> None:

@@ -3,16 +3,20 @@
 import copy
 import errno
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from conftest import csml, untimed
 from csml.config import CheckpointConfig, HardwareConfig, ImagesConfig, LinearConfig
 from csml.data import ArrayImages
+from csml.data.decode import DecodeError
+from csml.data.images import BoxMaker
 from csml.data.loading import fabric_for
 from csml.errors import CsmlError
 from csml.models import build_backbone
@@ -30,13 +34,13 @@ def easy(count: int) -> ArrayImages:
     return ArrayImages(pixels.astype(np.uint8), labels.astype(np.int64), ("dark", "light"), "easy")
 
 
-def probe(tmp_path: Path, augment: bool, epochs: int = 5, stages: tuple[int, ...] = (2, 4)) -> LinearProbe:
+def probe(tmp_path: Path, augment: bool, epochs: int = 5, train: ArrayImages | None = None) -> LinearProbe:
     config = LinearConfig(
-        stages=stages, augment=augment, epochs=epochs, batch_size=16, lr=0.3, milestones=(3,),
+        stages=(2, 4), augment=augment, epochs=epochs, batch_size=16, lr=0.3, milestones=(3,),
         images=ImagesConfig(size=32, eval_crop=1.0), checkpoint=CheckpointConfig(every_steps=3),
     )  # fmt: skip
     torch.manual_seed(0)
-    train, val = easy(64), easy(30)
+    train, val = train or easy(64), easy(30)
     fabric = fabric_for(train, 0, HardwareConfig())
     tmp_path.mkdir(exist_ok=True)
     return LinearProbe(config, build_backbone("tiny"), train, val, probe_directory(tmp_path / "linear.json"), fabric)
@@ -59,6 +63,28 @@ def test_it_learns_and_the_frozen_weights_do_not_move(tmp_path: Path, augment: b
     assert result["stages"]["4"]["top1"] > 0.9  # augmented, all of 10 seeds: 1.0
     assert result["stages"]["4"]["top5"] == 1.0
     assert set(result["stages"]["4"]["per_class"]) == {"dark", "light"}
+
+
+class Torn(ArrayImages):
+    """The fourth image cannot be read."""
+
+    def read(self, id: int) -> Image.Image:
+        if id == 3:
+            raise DecodeError("torn")
+        return super().read(id)
+
+    def cut(self, ids: np.ndarray, cuts: Sequence[tuple[BoxMaker, int]]) -> tuple[list[torch.Tensor], np.ndarray]:
+        return super().cut(ids, cuts)[0], ids != 3
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_images_that_cannot_be_read_are_not_those_it_was_trained_on(tmp_path: Path, augment: bool) -> None:
+    whole = easy(64)
+    trained = probe(tmp_path, augment, train=Torn(whole.pixels, whole.labels, whole.classes, "torn"))
+    if augment:
+        trained.failures.add([3])  # as the training does when it meets it
+    result = trained.result()
+    assert (result["trained_on"], result["tested"], result["failed"]) == (63, 30, 1)
 
 
 def test_the_learning_rate_falls_at_the_milestones(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from conftest import SMALL_RUN, assert_same, csml, wait_for
-from csml.distributed.launch import FRESH_STORE
 from csml.runs.checkpoint import load_checkpoint, load_newest
 from csml.runs.metrics import read_metrics
 from started import Started
@@ -29,6 +28,8 @@ def torchrun(*words: str, options: tuple[str, ...]) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *options, "-m", "csml", *words]
 
 
+FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""With 1, torchrun gives restarted processes a new rendezvous store; the old one may hold keys of dead processes."""
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", FRESH_STORE: "1"}
 SAME = [*SMALL_RUN, "--images.synthetic_train", "160", "--monitor.knn_every", "0"]  # batches that divide evenly
 SAME += ["--hardware.precision", "32-true"]  # where bf16 is native, its rounding would be all the difference there is

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from csml.api.data import IN_MEMORY
 from csml.config import AUTO, NAMED, HardwareConfig, PretrainConfig, flatten, preset_settings
 from csml.data.decode import DecodeError
 from csml.data.images import Images, evenly_spaced
+from csml.data.open import IN_MEMORY
 from csml.distributed.device import accelerator_of, memory_format
 from csml.distributed.threads import one_thread
 from csml.distributed.timing_cache import cpu_seconds

@@ -10,14 +10,11 @@ from csml.data.bit_depth import reading_of
 from csml.data.datasets import images_of
 from csml.data.huggingface import is_dataset, open_dataset
 from csml.data.images import Images
-from csml.data.open import DataSplits, open_data, splits_of, splits_to_test
+from csml.data.open import IN_MEMORY, DataSplits, open_data, splits_of, splits_to_test
 from csml.distributed.world import World
 from csml.errors import CsmlError
 
 T = TypeVar("T")
-
-IN_MEMORY = "memory"
-"""Value of the setting `data` where the caller passed images instead of a path."""
 
 
 def data_setting(data: Any, weights: Any = None) -> tuple[str | None, Any]:
@@ -42,8 +39,6 @@ def open_splits(world: World, data: str, images: ImagesConfig, in_memory: Any = 
     def opened() -> DataSplits:
         if in_memory is not None:
             return _splits_in_memory(in_memory, images)
-        if data == IN_MEMORY:
-            raise CsmlError("data: the images of this run were passed in memory; pass them again as data")
         return open_data(data, images)
 
     return open_together(world, opened, lambda splits: splits.train, data)

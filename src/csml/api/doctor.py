@@ -23,6 +23,7 @@ from csml.api.speed import Speed, measure_speed
 from csml.config import DoctorConfig
 from csml.data.decoded_cache import decoded_folder
 from csml.distributed.device import computes_bf16
+from csml.distributed.world import usable_cores
 from csml.evaluation.stored_features import features_folder
 from csml.files import cache_dir
 from csml.release import DISTRIBUTION, VERSION, install_command
@@ -148,15 +149,11 @@ def _processor() -> dict[str, str]:
         "model": model[1] if model else platform.processor() or platform.machine(),
         "features": " ".join(name for name in _CPU_FEATURES if name in known) or "unknown",
         "torch uses": f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads",
-        "cores": f"{_usable_cores()} of {os.cpu_count()} may be used",
+        "cores": f"{usable_cores()} of {os.cpu_count()} may be used",
         "native bf16": "yes" if computes_bf16("cpu") else "no",
         "memory": _memory(),
         "environment": " ".join(limits) or "no limits set",
     }
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> str:
@@ -241,7 +238,7 @@ def _problems_of_machine(folders: list[Folder], speed: Speed | None) -> Iterator
             yield f"cannot write to the {folder.name}, {_without_home(folder.path)}: {folder.why_not}"
         elif folder.free < _LITTLE_SPACE:
             yield f"little space is left for the {folder.name}, {_without_home(folder.path)}"
-    threads, cores = torch.get_num_threads(), _usable_cores()
+    threads, cores = torch.get_num_threads(), usable_cores()
     if threads < cores // 2:
         yield f"torch uses {threads} of {cores} cores; is OMP_NUM_THREADS set on purpose?"
     if shutil.which("nvidia-smi") and not torch.cuda.is_available():

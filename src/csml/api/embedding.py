@@ -91,8 +91,9 @@ def run_embed_to_file(weights: str, config: EmbedConfig, in_memory: Any = None) 
     path = Path(str(config.output)).expanduser()
     if path.suffix not in (".npy", ".parquet"):
         raise CsmlError(f"output: a .npy or .parquet file, not {path}")
-    if path.exists():
-        raise CsmlError(f"output: {path} exists; choose another, or delete it")
+    for file in (path, path.with_suffix(".csv")) if path.suffix == ".npy" else (path,):
+        if file.exists():
+            raise CsmlError(f"output: {file} exists; choose another, or delete it")
     images, channels, batches = _open(weights, config, in_memory)
     world = join_world(config.hardware)
     if world.is_rank_zero:

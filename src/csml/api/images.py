@@ -11,6 +11,7 @@ from csml.data.folder_index import index_folder, left_out
 from csml.data.folders import folder_images
 from csml.data.huggingface import is_saved
 from csml.data.images import FolderImages, Images, ListedImages
+from csml.data.open import IN_MEMORY
 from csml.data.sources import is_pack
 from csml.distributed.world import World
 from csml.errors import CsmlError, did_you_mean
@@ -21,7 +22,7 @@ log = logging.getLogger("csml")
 def open_all_images(world: World, data: str, config: ImagesConfig, in_memory: Any = None) -> Images:
     """Every image in a folder, with labels if it has class folders; or the training images of another source."""
     root = Path(data).expanduser()
-    if in_memory is not None or not root.is_dir() or is_pack(data) or is_saved(root):
+    if in_memory is not None or data == IN_MEMORY or not root.is_dir() or is_pack(data) or is_saved(root):
         return open_splits(world, data, config, in_memory).train
 
     def opened() -> FolderImages:

@@ -1,5 +1,6 @@
 """Objects detected on images, on tiles of images, or on the frames of a video, as rows of a table."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from csml.data.images import FolderImages, Images, ListedImages
 from csml.data.loading import fabric_for
 from csml.data.video import frames
 from csml.distributed.device import memory_format
-from csml.errors import CsmlError
+from csml.errors import CsmlError, disk_problem
 from csml.models.detectors import Detector
 from csml.progress import watched
 
@@ -48,6 +49,12 @@ class ObjectFinder:
         best = facts.get("min_score", _USUAL_SCORE)
         self.min_score = best if config.min_score is None else config.min_score
         self.batch_size = config.batch_size or _BATCH
+
+    def make_folder(self) -> None:
+        """Make the folder of the pictures, if they are drawn: one that cannot be made is reported before the work."""
+        if self.config.pictures is not None:
+            with _picture_problems(self._pictures):
+                self._pictures.mkdir(parents=True, exist_ok=True)
 
     def rows(self, images: FolderImages | ListedImages) -> Rows:
         """One row per object, best first; an image without objects has no rows, one that cannot be read has None."""
@@ -138,9 +145,21 @@ class ObjectFinder:
         from csml.sheets.detections import draw_found
 
         inside = [part for part in name.parts if part not in ("..", name.anchor)]
-        path = (
-            Path(str(self.config.pictures)).expanduser().joinpath(*(inside if not name.is_absolute() else inside[-1:]))
-        )
+        path = self._pictures.joinpath(*(inside if not name.is_absolute() else inside[-1:]))
         path = path if path.suffix.lower() in (".jpg", ".jpeg", ".png") else path.with_suffix(".jpg")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draw_found(picture, found, self.facts["classes"], self.min_score).save(path)
+        drawn = draw_found(picture, found, self.facts["classes"], self.min_score)
+        with _picture_problems(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            drawn.save(path)
+
+    @property
+    def _pictures(self) -> Path:
+        return Path(str(self.config.pictures)).expanduser()
+
+
+@contextlib.contextmanager
+def _picture_problems(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CsmlError(f"pictures: cannot write {path} ({disk_problem(error)})") from error

@@ -1,18 +1,16 @@
 """`csml.predict`: label, probability and entropy of any number of images, or the objects on them."""
 
 import contextlib
-import csv
-import json
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from csml.api.images import open_files_and_folders
 from csml.api.object_rows import CORNERS, OBJECT_COLUMNS, ObjectFinder, refuse_for_labels
+from csml.api.prediction_table import Row, discard, open_table
 from csml.api.processes import in_processes
 from csml.api.run import PathLike, Run, path_of, paths_of
 from csml.api.session import device_for
@@ -21,11 +19,11 @@ from csml.config import PredictConfig
 from csml.console import show_log
 from csml.data.bit_depth import reading_of
 from csml.data.image_names import path_from_here
-from csml.data.images import Images
-from csml.data.tables import as_cell, read_list
-from csml.data.video import VIDEOS
+from csml.data.images import FolderImages, Images, ListedImages
+from csml.data.tables import read_list
+from csml.data.video import VIDEOS, require_video
 from csml.distributed.launch import join_world
-from csml.errors import CsmlError, disk_problem
+from csml.errors import CsmlError
 from csml.evaluation.predictions import predict as classify
 from csml.models.classifier import Classifier
 from csml.progress import watched
@@ -37,12 +35,9 @@ log = logging.getLogger("csml")
 
 _LABEL_COLUMNS = ("path", "label", "probability", "entropy", "error")
 _TRUSTED_COLUMNS = ("path", "label", "probability", "entropy", "familiar", "error")
-_STDOUT = "-"
-_JSON = (".jsonl", ".json", ".ndjson")
 _UNLIKE_IMAGES = 0.3
 """Share of images unlike the labelled ones above which a warning is logged; among the labelled ones it is 5 %."""
 
-Row = dict[str, Any]
 Rows = Iterator[tuple[int, list[Row] | None]]
 """Ids of images and the rows about each; None: the image cannot be read."""
 
@@ -144,12 +139,15 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
         trust = read_trust(directory_of(weights).trust)
         columns = _LABEL_COLUMNS if trust is None else _TRUSTED_COLUMNS
         rows_of = partial(_labels, *load_classifier(weights), trust, config)
+    images, videos = _opened(sources, config, finder)  # before anything is written
+    if finder is not None:
+        finder.make_folder()
     counted = failed = unfamiliar = objects = 0
     probability = 0.0
     kept: list[Row] = []
     writes = config.output is not None and join_world(config.hardware).is_rank_zero
-    with _table(str(config.output), columns) if writes else contextlib.nullcontext(_discard) as write:
-        for path, rows in _all_rows(sources, config, rows_of, finder):
+    with open_table(str(config.output), columns) if writes else contextlib.nullcontext(discard) as write:
+        for path, rows in _all_rows(images, videos, rows_of, finder):
             listed: list[Row] = [{"error": "cannot be read"}] if rows is None else rows or [{}]
             for row in listed:
                 write({"path": path, **row})
@@ -170,15 +168,27 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
     return Predictions(kept, counted, failed)
 
 
-def _all_rows(
-    sources: list[str], config: PredictConfig, rows_of: Callable[[Any], Rows], finder: ObjectFinder | None
-) -> Iterator[tuple[str, list[Row] | None]]:
-    """The path of each image, and of each frame of a video, with the rows about it."""
+def _opened(
+    sources: list[str], config: PredictConfig, finder: ObjectFinder | None
+) -> tuple[list[FolderImages | ListedImages], list[str]]:
+    """The images of all sources, and the paths of the videos; raises CsmlError if one of them cannot be opened."""
     names = [name for source in sources for name in _listed(source)]
     videos = [name for name in names if Path(name).suffix.lower() in VIDEOS]
     if videos and finder is None:
         raise CsmlError(f"{videos[0]}: a classifier labels images, not videos; give a run of csml detect")
-    for images in open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)):
+    for video in videos:
+        require_video(Path(video).expanduser())
+    return open_files_and_folders([n for n in names if n not in videos], reading_of(config.images)), videos
+
+
+def _all_rows(
+    opened: list[FolderImages | ListedImages],
+    videos: list[str],
+    rows_of: Callable[[Any], Rows],
+    finder: ObjectFinder | None,
+) -> Iterator[tuple[str, list[Row] | None]]:
+    """The path of each image, and of each frame of a video, with the rows about it."""
+    for images in opened:
         yield from ((path_from_here(images, id), rows) for id, rows in rows_of(images))
     for video in videos:
         if finder is not None:
@@ -231,58 +241,3 @@ def _labels(
             row = {"label": facts["classes"][label], "probability": probability, "entropy": entropy}
             row |= {} if trust is None else {"familiar": similarity >= trust.floor}
             yield id, [row] if good else None
-
-
-def _discard(row: Row) -> None:
-    """Ignore a row: nothing is written."""
-
-
-@contextlib.contextmanager
-def _table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row], Any]]:
-    """A function that writes each row immediately, so that rows survive an interruption."""
-    if output == _STDOUT:
-        if sys.stdout is None:  # closed by the process that started csml
-            raise CsmlError("output: there is no standard output; give --output FILE")
-        yield _writer(sys.stdout, columns, as_json=False)
-        return
-    path = Path(output).expanduser()
-    if path.suffix not in (*_JSON, ".csv"):
-        raise CsmlError(f"output: a .csv, .jsonl or .json file, or - for standard output, not {path}")
-    try:
-        with path.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            yield _writer(file, columns, as_json=path.suffix in _JSON)
-    except FileExistsError as error:
-        raise CsmlError(f"output: {path} exists; choose another, or delete it") from error
-    except OSError as error:
-        raise CsmlError(f"output: cannot write {path} ({disk_problem(error)})") from error
-    log.info("written to %s", path)
-
-
-def _cell(value: Any) -> Any:
-    """A value as a CSV cell."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict | list):
-        return json.dumps(value)
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    return as_cell(value) if isinstance(value, str) else value
-
-
-def _writer(file: TextIO, columns: tuple[str, ...], as_json: bool) -> Callable[[Row], Any]:
-    if as_json:
-        return lambda row: file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    writer = csv.DictWriter(file, columns, restval="")
-    header = True
-    if file is not sys.stdout:
-        writer.writeheader()
-        header = False
-
-    def write(row: Row) -> None:
-        nonlocal header
-        if header:  # with the first row, so that a mistyped path leaves standard output empty
-            writer.writeheader()
-            header = False
-        writer.writerow({key: _cell(value) for key, value in row.items()})
-
-    return write

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from csml.config import HardwareConfig
 from csml.console import log_is_shown
 from csml.distributed.launch import is_launched, joined_key
-from csml.distributed.world import cores_each
+from csml.distributed.world import OWN_PROCESSES, cores_each
 from csml.errors import CsmlError
 from csml.runs.interruption import Interrupted, StopSignals
 
@@ -76,6 +76,7 @@ def _start(call: Path, rank: int, size: int, port: int) -> "subprocess.Popen[byt
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
+        OWN_PROCESSES: str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is ours; no worker opens one

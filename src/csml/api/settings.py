@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csml.api.data import IN_MEMORY
 from csml.api.run import SCHEMAS, PathLike, Run, path_of
 from csml.config import (
     RANDOM,
@@ -26,6 +25,7 @@ from csml.config import (
     is_weight_name,
     read_config_file,
 )
+from csml.data.open import IN_MEMORY
 from csml.errors import CsmlError
 from csml.runs.metadata import verb_of
 from csml.runs.opening import open_run

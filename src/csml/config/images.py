@@ -50,10 +50,11 @@ class ImagesConfig(Settings):
     """Side of the synthetic images in pixels; by default `size`."""
     cache: Literal["auto", "on", "off"] = "auto"
     """Keep decoded images in csml's cache, reduced to what crops need, so that each file of a folder is decoded once
-    instead of in every epoch. auto: if all images of the folder fit into `cache_gb`. Crops differ from those of `off`
-    by one more resize."""
+    instead of in every epoch. auto: if the images of all folders together fit into `cache_gb`. Crops differ from those
+    of `off` by one more resize."""
     cache_gb: float = bounded(8.0, above=0, limit=1e6)
-    """Size limit of the decoded images of all folders together, in gigabytes; the oldest are removed for new ones."""
+    """Size limit of the decoded images of all folders together, in gigabytes; those unused for longest are removed for
+    new ones."""
     workers: int | None = common(bounded(None, low=0, limit=1024))
     """Processes that decode images. By default none for data in memory and for decoded images (`cache`), one if the CPU
     trains, otherwise one per spare core. More workers than spare cores make training slower."""

@@ -10,8 +10,9 @@ import contextlib
 import os
 import shutil
 import struct
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from PIL import Image
 from csml.config import ImagesConfig
 from csml.data.bit_depth import Reading, false_colour, reading_of
 from csml.data.decode import Decodable, open_picture
-from csml.files import cache_dir, cache_key
+from csml.files import cache_dir, cache_key, remove_oldest
 
 _FORMAT = 1
 _HEADER = struct.Struct("<4sIIIIII")
@@ -35,6 +36,8 @@ _LONGEST = 3
 _ENLARGED = 1.05
 """Largest factor by which a crop may be enlarged; beyond it the file is decoded instead."""
 _USUAL_RATIO = 4 / 3
+_USED_SECONDS = 3600
+"""An entry is marked as used, which writes to the disk, at most this often: only one process of a run does it."""
 _GB = 10**9
 
 
@@ -86,15 +89,9 @@ class DecodedStore:
         """Approximate size of this many images in bytes."""
         return int(images * self.side * self.side * _USUAL_RATIO * self.reading.channels)
 
-    def make_room(self, images: int) -> None:
-        """Remove the oldest entries until this many more images fit into `most` bytes."""
-        found = sorted(_entries())
-        excess = sum(size for _, size, _ in found) + self.bytes_of(images) - self.most
-        for _, size, path in found:
-            if excess <= 0:
-                break
-            path.unlink(missing_ok=True)
-            excess -= size
+    def make_room(self, images: int, keep: Container[Path] = ()) -> None:
+        """Remove the entries unused for longest until this many more images fit into `most` bytes; `keep` stays."""
+        remove_oldest(decoded_folder().glob("*/*"), self.most - self.bytes_of(images), keep)
 
 
 class StoredPicture:
@@ -144,10 +141,12 @@ def describe_cache(config: ImagesConfig, images: int, paths: Iterable[Path]) -> 
             f"images.cache: off, because {images:,} decoded images take about {room:,.0f} GB "
             f"(images.cache_gb {config.cache_gb:g}); every epoch decodes every file"
         )
-    missing = store.missing(paths)
+    entries = [store.entry(path) for path in paths]
+    there = {entry for entry in entries if entry is not None and _use(entry)}
+    missing = sum(entry not in there for entry in entries)
     if missing == 0:
         return f"images.cache: all {images:,} images are decoded"
-    store.make_room(missing)
+    store.make_room(missing, keep=there)
     return f"images.cache: {missing:,} images are decoded once, to {store.side} pixels (about {room:.2g} GB)"
 
 
@@ -185,12 +184,16 @@ def _write_entry(file: Path, height: int, width: int, pixels: np.ndarray) -> Non
             temporary.unlink(missing_ok=True)
 
 
-def _entries() -> Iterator[tuple[float, int, Path]]:
-    """Time, size and path of every entry."""
-    for file in decoded_folder().glob("*/*"):
-        with contextlib.suppress(OSError):  # another process may remove it
-            status = file.stat()
-            yield status.st_mtime, status.st_size, file
+def _use(entry: Path) -> bool:
+    """Mark an entry as used now, so that others are removed before it; False if there is none."""
+    try:
+        unused = time.time() - entry.stat().st_mtime
+    except OSError:
+        return False
+    if unused > _USED_SECONDS:
+        with contextlib.suppress(OSError):  # a cache that this user may only read
+            os.utime(entry)
+    return True
 
 
 def _resized(band: Image.Image, size: tuple[int, int]) -> Image.Image:

@@ -7,15 +7,17 @@ import numpy as np
 from csml.config import ImagesConfig, split_sources
 from csml.data.concat import ConcatImages
 from csml.data.decode import DecodeError, Picture
-from csml.data.decoded_cache import describe_cache
+from csml.data.decoded_cache import describe_cache, store_for
 from csml.data.downloads import cifar10, cifar100, stl10
 from csml.data.huggingface import HubImages
-from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_ids, source_of
+from csml.data.images import UNLABELED, FolderImages, Images, Subset, source_of
 from csml.data.sources import open_sources
 from csml.data.synthetic import synthetic
 from csml.data.tars import TarImages
 from csml.errors import CsmlError
 
+IN_MEMORY = "memory"
+"""Value of the setting `data` where the caller passed images instead of a path."""
 _HELD_OUT = 0.2
 _DOWNLOADS = {"cifar10": cifar10, "cifar100": cifar100, "stl10": stl10}
 
@@ -40,8 +42,10 @@ def open_data(data: str, config: ImagesConfig) -> DataSplits:
     The train/ and val/ or test/ folders inside a folder are used as such. Of any other labelled images, a fixed fifth
     of each class is held out as the test set of the protocols; pre-training does not use labels and uses all images.
     """
+    if data == IN_MEMORY:  # even if there is a folder of this name
+        raise CsmlError("data: the images of this run were passed in memory; pass them again as data")
     splits = splits_to_test(_open_whole(data, config), config.test)
-    splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config), *_decoded(splits.train, config)))
+    splits = replace(splits, notes=(*splits.notes, *_looked_at(splits.train, config), *_decoded(splits, config)))
     if config.sample is None:
         return splits
     train = _sampled(splits.train, config.sample)
@@ -85,13 +89,28 @@ def _looked_at(images: Images, config: ImagesConfig) -> tuple[str, ...]:
     return ("16 bits become 8: 65 535 becomes 255 (for dark images: --images.sixteen_bit percentile)",)
 
 
-def _decoded(images: Images, config: ImagesConfig) -> tuple[str, ...]:
-    """A note about the cache of decoded images, after making room for these."""
-    source = source_of(images)
-    if not isinstance(source, FolderImages):
+def _decoded(splits: DataSplits, config: ImagesConfig) -> tuple[str, ...]:
+    """A note about the cache of decoded images, after making room for these.
+
+    All folders get the cache or none does, because each alone may fit into `images.cache_gb` when all together do not.
+    """
+    everything = [images for images in (splits.train, splits.labeled, splits.val) if images is not None]
+    folders = list(dict.fromkeys(folder for images in everything for folder in _folders(images)))
+    if not folders:
         return ()
-    line = describe_cache(config, len(images), (source.path(id) for id in source_ids(images).tolist()))
+    count = sum(map(len, folders))
+    for folder in folders:
+        folder.decoded = store_for(config, count)
+    line = describe_cache(config, count, (folder.path(id) for folder in folders for id in range(len(folder))))
     return (line,) if line else ()
+
+
+def _folders(images: Images) -> list[FolderImages]:
+    """The image files, in folders or lists, among the data sets that these images come from."""
+    source = source_of(images)
+    if isinstance(source, ConcatImages):
+        return [folder for member in source.members for folder in _folders(member)]
+    return [source] if isinstance(source, FolderImages) else []
 
 
 def splits_of(train: Images, val: Images | None = None, notes: tuple[str, ...] = ()) -> DataSplits:

@@ -16,8 +16,6 @@ from csml.config import HardwareConfig
 from csml.distributed.world import World
 from csml.errors import CsmlError, reason, some
 
-FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-"""With 1, torchrun gives restarted processes a new rendezvous store; the old one may hold keys of dead processes."""
 PATIENCE = timedelta(minutes=30)
 """Timeout of collectives. A slow process may be writing a checkpoint to a slow disk or decoding larger images. A dead
 process closes its connections, which is noticed at once."""

@@ -19,6 +19,9 @@ from csml.errors import CsmlError
 T = TypeVar("T")
 R = TypeVar("R")
 
+OWN_PROCESSES = "CSML_PROCESSES"
+"""The environment variable in which processes that csml itself has started find their number."""
+
 
 class Part(NamedTuple):
     """Which rows of a batch a process holds.
@@ -152,14 +155,6 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def add_gradients(self, network: nn.Module) -> None:
-        """Replace the gradients of each rank by their sum over all ranks."""
-        if self.size > 1:
-            gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-            summed = self.all_reduce_sum(torch.cat([gradient.flatten() for gradient in gradients]))
-            for gradient, values in zip(gradients, summed.split([g.numel() for g in gradients]), strict=True):
-                gradient.copy_(values.view_as(gradient))
-
     def all_reduce_max(self, value: int) -> int:
         """The largest value over all ranks."""
         if self.size == 1:
@@ -223,6 +218,18 @@ def world_of(fabric: Fabric) -> World:
     return World(fabric.global_rank, fabric.world_size)
 
 
+def usable_cores() -> int:
+    """CPU cores that this process may use: fewer than the machine has if it is bound to some of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cores_each(processes: int | None = None) -> int:
-    """CPU cores per process on this machine, for `processes` processes (by default: as many as were launched)."""
-    return max(1, (os.cpu_count() or 1) // (processes or int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    """CPU cores per process on this machine, for `processes` processes that csml starts.
+
+    By default: for as many as were launched. Those of csml share the cores of the process that started them. Other
+    launchers may have bound each process to its share, or all to the same cores, which looks the same from inside.
+    """
+    own = processes or int(os.environ.get(OWN_PROCESSES, "0"))
+    if own:
+        return max(1, usable_cores() // own)
+    return min(usable_cores(), max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))

@@ -1,6 +1,5 @@
 """Quality of pictures: size, brightness, contrast, sharpness, and which cannot be read."""
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from PIL import Image
 
 from csml.data.decode import Decodable, DecodeError
 from csml.data.images import FileImages, Images, Subset
+from csml.distributed.world import usable_cores
 from csml.progress import watched
 
 DARK = 0.1
@@ -86,8 +86,7 @@ _One = tuple[tuple[int, int], tuple[float, float, float], str]
 
 
 def _each(images: Images) -> Iterator[_One]:
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         for start in range(0, len(images), 1024):  # in pieces, so that Ctrl-C takes effect soon
             ids = range(start, min(start + 1024, len(images)))
             yield from pool.map(lambda id: _one(images, id), ids)

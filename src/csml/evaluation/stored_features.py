@@ -21,7 +21,7 @@ from csml.data.failures import Failures
 from csml.data.images import FolderImages, Images, Subset, source_ids, source_of
 from csml.distributed.world import world_of
 from csml.evaluation.features import FeatureBatch, Features, extract_features, feature_batches
-from csml.files import atomic_write, cache_dir, cache_key
+from csml.files import atomic_write, cache_dir, cache_key, remove_oldest
 from csml.models.backbones import Backbone, feature_channels, weights_key
 from csml.models.raw_pixels import RawPixels
 
@@ -136,17 +136,7 @@ class _Store:
                 arrays = {f"stage{stage}": values.float().numpy() for stage, values in by_stage.items()}
                 with temporary.open("wb") as file:
                     np.savez(file, **{"keys": keys, **arrays})  # type: ignore[arg-type]  # numpy's own flag is a keyword too
-            _remove_oldest()
-
-
-def _remove_oldest() -> None:
-    files = sorted((file.stat().st_mtime, file.stat().st_size, file) for file in features_folder().glob("*/*.npz"))
-    excess = sum(size for _, size, _ in files) - _MOST
-    for _, size, file in files:
-        if excess <= 0:
-            break
-        file.unlink(missing_ok=True)
-        excess -= size
+            remove_oldest(features_folder().glob("*/*.npz"), _MOST)
 
 
 def can_keep(backbone: Backbone, images: Images) -> bool:

@@ -34,13 +34,6 @@ class BackgroundValue(Generic[T]):
                 self._thread.start()
         return self._value
 
-    def wait(self) -> T | None:
-        """The value, once it is ready; None if it failed."""
-        self.get()
-        assert self._thread is not None
-        self._thread.join()
-        return self._value
-
     def _work(self) -> None:
         try:
             self._value = self._compute(self._note)

@@ -40,7 +40,7 @@ class Explorer:
         workbench: the state that the page shows.
         training: fine-tuning, which may be in progress.
         token: the secret in the address.
-        used: closed when the page stops; it prevents the run from being overwritten.
+        used: closed when the page stops: the listener, and what prevents the run from being overwritten.
     """
 
     def __init__(
@@ -123,18 +123,17 @@ def explore(run: "Run | PathLike", *, config: PathLike | None = None, **settings
     runs = [found.moved_to(made.data) for found in read_runs([name])]
     if len(runs) != 1 or not can_be_mapped(runs[0]):
         raise CsmlError(f"{name} has no backbone to explore with; give one run of csml pretrain, finetune or alike")
-    listener = _listen(made.port)
     with ExitStack() as used:
+        listener = used.enter_context(_listen(made.port))
         used.enter_context(in_use(runs[0].root))
         workbench, training = open_workbench(runs[0], made.columns, made.seed)
-        kept = used.pop_all()
-    token = secrets.token_urlsafe(24)
-    app = build_app(workbench, training, token)
-    # Without a limit, an endless upload would prevent the server from stopping.
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=_GRACE_SECONDS)
-    )
-    explorer = Explorer(server, listener, workbench, training, token, kept)
+        token = secrets.token_urlsafe(24)
+        app = build_app(workbench, training, token)
+        # Without a limit, an endless upload would prevent the server from stopping.
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=_GRACE_SECONDS)
+        )
+        explorer = Explorer(server, listener, workbench, training, token, used.pop_all())
     log.info("the page: %s (Ctrl-C stops it)", explorer.address)
     if made.browser:
         threading.Thread(target=webbrowser.open, args=(explorer.address,), daemon=True).start()
@@ -154,5 +153,6 @@ def _listen(port: int) -> socket.socket:
         listener.bind((_HOST, port))
         listener.listen()  # so that the port is taken, and early requests wait
     except (OSError, OverflowError) as error:
+        listener.close()
         raise CsmlError(f"port: {port} cannot be used ({error}); try --port 0") from error
     return listener

@@ -9,15 +9,25 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from csml.data.tables import read_table, write_csv
 from csml.errors import CsmlError, reason
 from csml.explorer.background import DelayedWork
+from csml.explorer.store_tables import (
+    FOR_GOOD,
+    TABLES,
+    UNDONE,
+    Kind,
+    as_bytes,
+    as_text,
+    current,
+    increase_version,
+    labels_of,
+    put,
+    version_of,
+)
 
 log = logging.getLogger("csml")
-
-Kind = Literal["label", "tag"]
 
 _PATIENCE_SECONDS = 10.0
 """How long a writer waits for another."""
@@ -26,27 +36,6 @@ _CSV_SECONDS = 3.0
 _MANY = 1000
 """From this many labels on, all are read at once instead of one after the other."""
 _ABOUT_LIMIT = 500
-_UNDONE, _FOR_GOOD = 1, 2
-_TABLES = """
-CREATE TABLE IF NOT EXISTS entries (
-    kind TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, name, value)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS actions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, who TEXT NOT NULL, about TEXT NOT NULL,
-    undone INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE IF NOT EXISTS changes (
-    action INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, before TEXT, after TEXT);
-CREATE INDEX IF NOT EXISTS changes_of_action ON changes (action);
-CREATE TABLE IF NOT EXISTS words (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE (kind, value));
-CREATE TABLE IF NOT EXISTS unwritten (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-INSERT OR IGNORE INTO facts VALUES ('version', '0');
-"""
-# entries: the current state. An image has at most one label and any number of tags; the name is its path in the data.
-# changes: `before` and `after` are labels, or the tag that was removed or added; NULL stands for none.
-# unwritten: names whose label has changed since the CSV was written.
-# actions: `undone` is 0, _UNDONE, or _FOR_GOOD if another action followed.
-# words: every label and tag ever used, in the order of first use, which determines its key and its colour.
 
 
 @dataclass(frozen=True)
@@ -84,14 +73,14 @@ class Store:
         file.parent.mkdir(parents=True, exist_ok=True)
         with self._connected() as connection:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(_TABLES)
+            connection.executescript(TABLES)
         self._take_over_csv()
 
     @property
     def version(self) -> int:
         """A number that increases with every change by any process."""
         with self._connected() as connection:
-            return _version(connection)
+            return version_of(connection)
 
     def labels(self) -> dict[str, str]:
         """Image name → label."""
@@ -108,7 +97,7 @@ class Store:
         """Every label, or tag, ever used, in order of first use."""
         with self._connected() as connection:
             rows = connection.execute("SELECT value FROM words WHERE kind = ? ORDER BY id", (kind,))
-            return [_text(value) for (value,) in rows]
+            return [as_text(value) for (value,) in rows]
 
     def history(self, most: int = 50) -> list[Action]:
         """The actions, the latest first."""
@@ -117,22 +106,22 @@ class Store:
                 "SELECT id, at, who, about, undone FROM actions ORDER BY id DESC LIMIT ?", (most,)
             ).fetchall()
         return [
-            Action(id, at, _text(who), _text(about), bool(undone), undone == _FOR_GOOD)
+            Action(id, at, as_text(who), as_text(about), bool(undone), undone == FOR_GOOD)
             for id, at, who, about, undone in rows
         ]
 
     def set_labels(self, labels: dict[str, str | None], about: str) -> int | None:
         """Set or remove (None) the label of each image; returns the action's id, or None if nothing changes."""
         with self._changing() as connection:
-            before = _current(connection, "label") if len(labels) > _MANY else _labels_of(connection, labels)
+            before = current(connection, "label") if len(labels) > _MANY else labels_of(connection, labels)
             changes = [(name, before.get(name), label) for name, label in labels.items() if before.get(name) != label]
             return self._act(connection, "label", changes, about)
 
     def set_tag(self, names: Iterable[str], tag: str, on: bool, about: str) -> int | None:
         """Add or remove a tag; returns the action's id, or None if nothing changes."""
         with self._changing() as connection:
-            rows = connection.execute("SELECT name FROM entries WHERE kind = 'tag' AND value = ?", (_bytes(tag),))
-            tagged = {_text(name) for (name,) in rows}
+            rows = connection.execute("SELECT name FROM entries WHERE kind = 'tag' AND value = ?", (as_bytes(tag),))
+            tagged = {as_text(name) for (name,) in rows}
             before, after = (None, tag) if on else (tag, None)
             changes = [(name, before, after) for name in names if (name in tagged) != on]
             return self._act(connection, "tag", changes, about)
@@ -144,7 +133,7 @@ class Store:
     def redo(self) -> Action | None:
         """Redo the action that was undone last, unless another action followed."""
         latest = "SELECT coalesce(max(id), 0) FROM actions WHERE NOT undone"
-        return self._turn(f"SELECT min(id) FROM actions WHERE undone = {_UNDONE} AND id > ({latest})", undone=False)
+        return self._turn(f"SELECT min(id) FROM actions WHERE undone = {UNDONE} AND id > ({latest})", undone=False)
 
     def _turn(self, which: str, undone: bool) -> Action | None:
         with self._changing() as connection:
@@ -153,34 +142,35 @@ class Store:
                 return None
             rows = connection.execute("SELECT kind, name, before, after FROM changes WHERE action = ?", (id,))
             changes = rows.fetchall()
-            names = tuple(_text(name) for _, name, _, _ in changes)
+            names = tuple(as_text(name) for _, name, _, _ in changes)
             for kind, name, before, after in changes:
                 old, new = (after, before) if undone else (before, after)
-                _put(connection, kind, name, old, new)
+                put(connection, kind, name, old, new)
             connection.execute("UPDATE actions SET undone = ? WHERE id = ?", (undone, id))
-            _grow(connection)
+            increase_version(connection)
             row = connection.execute("SELECT id, at, who, about FROM actions WHERE id = ?", (id,)).fetchone()
-        return Action(row[0], row[1], _text(row[2]), _text(row[3]), undone, names=names)
+        return Action(row[0], row[1], as_text(row[2]), as_text(row[3]), undone, names=names)
 
     def _act(
         self, connection: sqlite3.Connection, kind: Kind, changes: list[tuple[str, str | None, str | None]], about: str
     ) -> int | None:
         if not changes:
             return None
-        connection.execute("UPDATE actions SET undone = ? WHERE undone", (_FOR_GOOD,))  # they cannot be redone any more
+        connection.execute("UPDATE actions SET undone = ? WHERE undone", (FOR_GOOD,))  # they cannot be redone any more
         now, who = datetime.now(UTC).isoformat(timespec="seconds"), _user()
         cursor = connection.execute(
-            "INSERT INTO actions (at, who, about) VALUES (?, ?, ?)", (now, _bytes(who), _bytes(about[:_ABOUT_LIMIT]))
+            "INSERT INTO actions (at, who, about) VALUES (?, ?, ?)",
+            (now, as_bytes(who), as_bytes(about[:_ABOUT_LIMIT])),
         )
         for name, before, after in changes:
-            old, new = (None if value is None else _bytes(value) for value in (before, after))
-            _put(connection, kind, _bytes(name), old, new)
+            old, new = (None if value is None else as_bytes(value) for value in (before, after))
+            put(connection, kind, as_bytes(name), old, new)
             connection.execute(
-                "INSERT INTO changes VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, kind, _bytes(name), old, new)
+                "INSERT INTO changes VALUES (?, ?, ?, ?, ?)", (cursor.lastrowid, kind, as_bytes(name), old, new)
             )
         for value in dict.fromkeys(after for _, _, after in changes if after is not None):
-            connection.execute("INSERT OR IGNORE INTO words (kind, value) VALUES (?, ?)", (kind, _bytes(value)))
-        _grow(connection)
+            connection.execute("INSERT OR IGNORE INTO words (kind, value) VALUES (?, ?)", (kind, as_bytes(value)))
+        increase_version(connection)
         return cursor.lastrowid
 
     def write_labels(self) -> Path:
@@ -190,7 +180,7 @@ class Store:
             with self._transaction() as connection:
                 if not connection.execute("SELECT EXISTS (SELECT 1 FROM unwritten)").fetchone()[0]:
                     return self.csv_file
-                rows = _current(connection, "label")
+                rows = current(connection, "label")
                 if rows:
                     write_csv(self.csv_file, [("path", "label"), *rows.items()])
                 else:
@@ -218,7 +208,7 @@ class Store:
         """
         with self._connected() as connection:
             known = connection.execute("SELECT value FROM facts WHERE key = 'csv'").fetchone()
-            unwritten = {_text(name) for (name,) in connection.execute("SELECT name FROM unwritten")}
+            unwritten = {as_text(name) for (name,) in connection.execute("SELECT name FROM unwritten")}
         if self.csv_file.exists() and (known is None or known[0] != _digest(self.csv_file)):
             found = {name: label for _, name, label in read_table(self.csv_file)}
             labels: dict[str, str | None] = dict.fromkeys(self.labels().keys() - found.keys())
@@ -230,7 +220,7 @@ class Store:
     def _entries(self, kind: Kind) -> list[tuple[str, str]]:
         with self._connected() as connection:
             rows = connection.execute("SELECT name, value FROM entries WHERE kind = ?", (kind,)).fetchall()
-        return [(_text(name), _text(value)) for name, value in rows]
+        return [(as_text(name), as_text(value)) for name, value in rows]
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -264,47 +254,6 @@ class Store:
         with self._transaction() as connection:
             yield connection
         self._soon.ask()
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT value FROM facts WHERE key = 'version'").fetchone()[0])
-
-
-def _grow(connection: sqlite3.Connection) -> None:
-    """Increase the version, at the end of every change."""
-    connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'version'")
-
-
-def _labels_of(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        row = connection.execute("SELECT value FROM entries WHERE kind = 'label' AND name = ?", (_bytes(name),))
-        if (value := row.fetchone()) is not None:
-            found[name] = _text(value[0])
-    return found
-
-
-def _current(connection: sqlite3.Connection, kind: Kind) -> dict[str, str]:
-    rows = connection.execute("SELECT name, value FROM entries WHERE kind = ? ORDER BY name", (kind,))
-    return {_text(name): _text(value) for name, value in rows}
-
-
-def _put(connection: sqlite3.Connection, kind: str, name: bytes, old: bytes | None, new: bytes | None) -> None:
-    if kind == "label":
-        connection.execute("INSERT OR IGNORE INTO unwritten VALUES (?)", (name,))
-    if old is not None:
-        connection.execute("DELETE FROM entries WHERE kind = ? AND name = ? AND value = ?", (kind, name, old))
-    if new is not None:
-        connection.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (kind, name, new))
-
-
-def _bytes(text: str) -> bytes:
-    """Names and values are stored as bytes, because SQLite's text is strict UTF-8 and file names are not."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _text(stored: bytes | str) -> str:
-    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else stored
 
 
 def _digest(file: Path) -> str:

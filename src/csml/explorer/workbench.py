@@ -170,10 +170,6 @@ class Workbench:
         labels, readable = torch.from_numpy(view.images.labels), torch.from_numpy(view.readable)
         return by_neighbors_classes(view.index.features, labels, tuple(view.images.classes), readable)
 
-    def wait_for_suggestions(self) -> Suggestions | None:
-        """Like `suggestions`, but waits until they are ready."""
-        return self.suggestions() or (self._by_classes.wait() and self.suggestions())
-
     def estimate(self) -> Estimate | None:
         """Estimated accuracy of kNN votes of the labels."""
         with self._lock:

@@ -13,7 +13,8 @@ import time
 from typing import Any
 
 from csml.api.classifiers import finetune
-from csml.errors import CsmlError
+from csml.crash import crashed
+from csml.errors import CsmlError, machine_problem, one_line
 from csml.evaluation.search_index import open_index
 from csml.explorer.network_view import index_folder, with_network_of
 from csml.progress import reported_to
@@ -55,14 +56,23 @@ def main() -> int:
     os.dup2(2, sys.stdout.fileno())  # other output must not be mistaken for an answer
     log.setLevel(logging.INFO)
     log.addHandler(speaker)
+    return _answer(order, speaker)
+
+
+def _answer(order: dict[str, Any], speaker: _Speaker) -> int:
+    """Do the work and say how it ended; returns the exit code."""
     try:
         with reported_to(speaker.progress):
             _work(order)
     except CsmlError as error:
-        speaker.say("error", text=str(error))
-        return 1
-    speaker.say("done")
-    return 0
+        problem = str(error)
+    except Exception as error:  # the page must report any failure: nobody reads the standard error of this process
+        problem = machine_problem(error) or crashed(error, [*sys.argv, json.dumps(order)])
+    else:
+        speaker.say("done")
+        return 0
+    speaker.say("error", text=one_line(problem))
+    return 1
 
 
 def _work(order: dict[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """Whitening: strong directions of the features count less, so that neighbours are similar in more than one respect."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -8,6 +10,8 @@ from csml.distributed.world import ALONE, World
 
 _LEAST_VARIANCE = 1e-6
 """Share of the largest variance below which a direction counts as noise and is not amplified further."""
+_AT_ONCE = 4096
+"""Rows in float64 at a time: 64 MB for 2048 channels."""
 
 
 def whitened(features: Tensor, good: Tensor, power: float, world: World = ALONE) -> Tensor:
@@ -23,17 +27,37 @@ def whitened(features: Tensor, good: Tensor, power: float, world: World = ALONE)
         `(n, C)` unit vectors, of the dtype of `features`; zeros for the images that could not be read.
     """
     mask = good.to(features.device)[:, None]  # (n, 1)
-    x = F.normalize(features.double(), dim=1)
-    for _ in range(2):  # the second pass removes the mean left by the first normalisation
-        x = F.normalize((x - _mean(x, mask, world)) * mask, dim=1)
-    x = (x - _mean(x, mask, world)) * mask
-    covariance = world.all_reduce_sum(x.T @ x)  # (C, C)
-    variances, directions = torch.linalg.eigh(covariance)  # ascending
+    means: list[Tensor] = []
+    for _ in range(3):  # normalising moves the mean, so that two passes remove what the one before has left
+        means.append(_mean(features, mask, means, world))
+    covariance = features.new_zeros(features.shape[1], features.shape[1], dtype=torch.float64)  # (C, C)
+    for x, _ in _centred(features, mask, means):
+        covariance.addmm_(x.T, x)
+    variances, directions = torch.linalg.eigh(world.all_reduce_sum(covariance))  # ascending
     scale = variances.clamp(min=_LEAST_VARIANCE * float(variances[-1])).pow(-power / 2)
-    return F.normalize((x @ directions) * scale, dim=1).to(features.dtype)
+    found = torch.empty_like(features)
+    for rows, (x, _) in zip(found.split(_AT_ONCE), _centred(features, mask, means), strict=True):
+        rows.copy_(F.normalize((x @ directions) * scale, dim=1))
+    return found
 
 
-def _mean(x: Tensor, mask: Tensor, world: World) -> Tensor:
-    """Over all processes, of the rows where `mask` `(n, 1)`: `(1, C)`."""
-    total = world.all_reduce_sum(torch.cat([(x * mask).sum(dim=0), mask.sum().to(x)[None]]))  # (C + 1,)
-    return (total[:-1] / total[-1].clamp(min=1))[None]
+def _mean(features: Tensor, mask: Tensor, means: list[Tensor], world: World) -> Tensor:
+    """The mean over all processes of the unit vectors that are left after `means` were removed: `(C,)`."""
+    total = features.new_zeros(features.shape[1] + 1, dtype=torch.float64)  # sums, and the number of rows
+    for x, kept in _centred(features, mask, means):
+        total += torch.cat([(F.normalize(x, dim=1) * kept).sum(dim=0), kept.sum().to(x)[None]])
+    total = world.all_reduce_sum(total)
+    return total[:-1] / total[-1].clamp(min=1)
+
+
+def _centred(features: Tensor, mask: Tensor, means: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of the rows `(b, C)` with their mask `(b, 1)`, normalised before each of `means` is subtracted.
+
+    They are in float64, and made anew in every pass: a copy of all rows would take four times as much as in half
+    precision.
+    """
+    for block, kept in zip(features.split(_AT_ONCE), mask.split(_AT_ONCE), strict=True):
+        x = block.double()
+        for mean in means:
+            x = (F.normalize(x, dim=1) - mean) * kept
+        yield x, kept

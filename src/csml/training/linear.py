@@ -185,7 +185,7 @@ class LinearProbe:
         return {
             "stages": self.test(),
             "tested": len(self.tests.good) - bad_tests,
-            "trained_on": len(self.images),
+            "trained_on": len(self.images) - len(failed),
             "failed": len(failed) + bad_tests,
         }
 

@@ -15,7 +15,7 @@ from csml.data.scenes.raw_annotations import Part, RawAnnotations, RawObject, Ra
 from csml.errors import CsmlError
 from csml.progress import watched
 
-_OBJECTS, _CLASSES, _PER_IMAGE = "SegmentationObject", "SegmentationClass", "masks"
+_CLASSES, _PER_IMAGE = "SegmentationClass", "masks"
 _ENDINGS = re.compile(r"[-_.]?(masks?|gt|instances?|labels?|seg)$", re.IGNORECASE)
 _UNNAMED = "object"
 """The class of objects that only have a mask."""
