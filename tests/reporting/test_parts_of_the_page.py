@@ -9,9 +9,9 @@ import torch
 
 from csml.data.images import ArrayImages
 from csml.reporting.charts import Chart, Series, as_figure, save_figures
-from csml.reporting.embedding import embed
 from csml.reporting.gallery import evolution
 from csml.reporting.html import as_script
+from csml.reporting.layout import lay_out
 from csml.reporting.pictures import thumbnail_sheets
 from csml.reporting.scores import confusion_chart
 from csml.reporting.svg import as_svg, nice_ticks, nonempty_charts
@@ -40,18 +40,18 @@ def test_ten_thousand_images_make_less_than_15_megabytes() -> None:
 @pytest.mark.parametrize("count", [2, 3, 5, 12])
 def test_a_handful_of_images_has_a_map_too(count: int) -> None:
     features = torch.randn(count, 6, generator=torch.Generator().manual_seed(0))
-    for made in (embed(features), embed(torch.ones(count, 6))):
+    for made in (lay_out(features), lay_out(torch.ones(count, 6))):
         assert made.points.shape == (count, 2)
         assert np.isfinite(made.points).all()
         assert made.neighbors.shape == (count, min(12, count - 1))
-    assert ("t-SNE by" in embed(features).settings) == (count >= 8)
+    assert ("t-SNE by" in lay_out(features).settings) == (count >= 8)
 
 
 @pytest.mark.parametrize("count", [8, 12, 30, 60, 120])
 def test_unlike_images_are_spread_over_the_map(count: int) -> None:
     """t-SNE of so few was one point before its scale was restored between its phases."""
     for seed in range(3):
-        made = embed(torch.randn(count, 64, generator=torch.Generator().manual_seed(seed)) + 1)
+        made = lay_out(torch.randn(count, 64, generator=torch.Generator().manual_seed(seed)) + 1)
         assert (made.points.max(axis=0) > 0.999).all() and (made.points.std(axis=0) > 0.1).all()
 
 

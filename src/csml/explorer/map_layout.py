@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from csml.files import atomic_write
-from csml.reporting.embedding import clusters_of, layouts, principal
+from csml.reporting.layout import clusters_of, layouts, principal
 from csml.search.nearest_neighbors import nearest
 
 log = logging.getLogger("csml")

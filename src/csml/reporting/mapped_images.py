@@ -14,7 +14,7 @@ from csml.data.open import DataSplits, open_data
 from csml.evaluation.knn import TEMPERATURE, vote
 from csml.evaluation.stored_features import stored_features
 from csml.models.backbones import Backbone
-from csml.reporting.embedding import Map, embed
+from csml.reporting.layout import Map, lay_out
 from csml.reporting.runs import FinishedRun
 from csml.search.nearest_neighbors import nearest
 from csml.weights import load_backbone
@@ -105,7 +105,7 @@ def map_images(run: FinishedRun, most: int, most_tests: int = 2000, seed: int = 
             readable = np.flatnonzero(found.good.numpy())
             val, found = Subset(val, readable), found.subset(readable)
         tests = _classify_tests(val, found.by_stage, found.labels, learnt.by_stage, learnt.labels)
-    return MappedImages(run, images, learnt.labels.numpy(), embed(learnt.by_stage[4], seed=seed), tests)
+    return MappedImages(run, images, learnt.labels.numpy(), lay_out(learnt.by_stage[4], seed=seed), tests)
 
 
 def images_config(run: FinishedRun) -> ImagesConfig:

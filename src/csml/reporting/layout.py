@@ -37,7 +37,7 @@ class Map:
     """how the map was made, as a sentence"""
 
 
-def embed(features: Tensor, k: int = 12, seed: int = 0) -> Map:
+def lay_out(features: Tensor, k: int = 12, seed: int = 0) -> Map:
     """Lay out features `(N, C)` by cosine similarity."""
     unit = F.normalize(features.float(), dim=1)
     count = len(unit)
