@@ -129,4 +129,6 @@ def test_what_is_better_is_named_the_best_first(tmp_path: Path) -> None:
     assert worse is not None and "below starting weights (76.2%) and raw pixels (51.6%)" in worse
     assert str(run.start) in worse
     assert shortfall(str(tmp_path), "20-NN", 0.516, scores) is None  # not below
+    assert shortfall(str(tmp_path), "20-NN", 0.5, scores, tested=100) is None  # a standard error is 0.05
+    assert shortfall(str(tmp_path), "20-NN", 0.4, scores, tested=100) is not None
     assert shortfall("random", "20-NN", 0.1, scores) is None  # nobody expects more of it

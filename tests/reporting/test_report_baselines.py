@@ -9,11 +9,11 @@ from csml.reporting.baselines import baseline_rows, shortfalls
 from csml.reporting.runs import FinishedRun, read_runs
 
 
-def judged(root: Path, accuracy: float, **baselines: float) -> None:
+def judged(root: Path, accuracy: float, tested: int = 1000, **baselines: float) -> None:
     root.mkdir()
     (root / "config.yaml").write_text("framework: contrast\n")
     beside = {"accuracy": {name: {"20": share} for name, share in baselines.items()}}
-    (root / "knn.json").write_text(json.dumps({"accuracy": {"20": accuracy}, "baselines": beside}))
+    (root / "knn.json").write_text(json.dumps({"accuracy": {"20": accuracy}, "baselines": beside, "tested": tested}))
 
 
 @pytest.fixture
@@ -37,6 +37,11 @@ def test_what_is_the_same_for_all_runs_stands_once(runs: list[FinishedRun]) -> N
 def test_only_the_run_below_a_baseline_is_named(runs: list[FinishedRun]) -> None:
     (sentence,) = shortfalls(runs)
     assert sentence.startswith("one: 20-NN 40.0% is below raw pixels (50.0%): the run has learnt too little")
+
+
+def test_a_difference_within_the_standard_error_is_not_named(tmp_path: Path) -> None:
+    judged(tmp_path / "few", 0.808, tested=120, start=0.842)
+    assert shortfalls(read_runs([str(tmp_path / "few")])) == []
 
 
 def test_a_page_that_is_passed_on_names_no_folder_of_this_machine(tmp_path: Path) -> None:

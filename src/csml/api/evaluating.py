@@ -139,15 +139,16 @@ def evaluate_weights(
 def warn_below(weights: str, result: KnnResult) -> None:
     """Log a warning if a baseline is better for the first number of neighbours."""
     k, accuracy = next(iter(result.accuracy.items()))
-    _warn(weights, f"{k}-NN", accuracy, {name: shares[k] for name, shares in result.baselines.items()})
+    scores = {name: shares[k] for name, shares in result.baselines.items()}
+    _warn(weights, f"{k}-NN", accuracy, scores, result.tested)
 
 
 def _by_number(shares: dict[str, float]) -> dict[int, float]:
     return {int(k): share for k, share in shares.items()}
 
 
-def _warn(weights: str, measure: str, accuracy: float, scores: dict[str, float]) -> None:
-    if line := shortfall(weights, measure, accuracy, scores):
+def _warn(weights: str, measure: str, accuracy: float, scores: dict[str, float], tested: int) -> None:
+    if line := shortfall(weights, measure, accuracy, scores, tested):
         log.warning(line)
 
 
@@ -206,7 +207,7 @@ def run_linear(weights: str, config: LinearConfig, resume: bool | None = False, 
             result["baselines"] = {"top1": scores}
             last = str(max(config.stages))
             top1 = {name: by_stage[last] for name, by_stage in scores.items()}
-            _warn(weights, "linear top-1", result["stages"][last]["top1"], top1)
+            _warn(weights, "linear top-1", result["stages"][last]["top1"], top1, result["tested"])
             if world.is_rank_zero:
                 write_result(path, weights, config, result)
         if world.is_rank_zero:

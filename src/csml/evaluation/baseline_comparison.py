@@ -1,5 +1,6 @@
 """Compares a result with its baselines in words, with advice if a baseline is better."""
 
+import math
 from collections.abc import Mapping
 
 from csml.config import is_untrained, is_weight_name
@@ -15,7 +16,9 @@ def in_words(scores: Mapping[str, float]) -> str:
     return ", ".join(f"{TITLES[name]} {share:.1%}" for name, share in scores.items())
 
 
-def shortfall(weights: str, measure: str, accuracy: float, scores: Mapping[str, float]) -> str | None:
+def shortfall(
+    weights: str, measure: str, accuracy: float, scores: Mapping[str, float], tested: int | None = None
+) -> str | None:
     """One line if a baseline is better than the weights: which, and what to try; else None.
 
     Args:
@@ -23,12 +26,18 @@ def shortfall(weights: str, measure: str, accuracy: float, scores: Mapping[str, 
         measure: for example `20-NN`.
         accuracy: of the weights.
         scores: baseline → accuracy.
+        tested: number of test images, if known: then a baseline is better only beyond its standard error.
     """
-    better = {name: share for name, share in scores.items() if share > accuracy}
+    better = {name: share for name, share in scores.items() if share - accuracy > _error(share, tested)}
     if not better or is_untrained(weights):
         return None
     listed = " and ".join(f"{TITLES[name]} ({share:.1%})" for name, share in sorted(better.items(), key=_strongest))
     return f"{measure} {accuracy:.1%} is below {listed}: {_advice(weights, better, scores)}"
+
+
+def _error(share: float, tested: int | None) -> float:
+    """Standard error of an accuracy."""
+    return math.sqrt(share * (1 - share) / tested) if tested else 0.0
 
 
 def _strongest(item: tuple[str, float]) -> float:

@@ -36,10 +36,17 @@ def shortfalls(runs: list[FinishedRun]) -> list[str]:
         task = next((task for task in own if any(task in scores for scores in beside.values())), None)
         if task is not None:
             shares = {name: scores[task] / 100 for name, scores in beside.items() if task in scores}
-            line = shortfall(str(run.root), task, own[task] / 100, shares)
+            line = shortfall(str(run.root), task, own[task] / 100, shares, _tested(run, task))
             # The page is passed on: a file of this machine is named from the run on.
             found += [f"{run.name}: {line.replace(str(run.root), run.name)}."] if line else []
     return found
+
+
+def _tested(run: FinishedRun, task: str) -> int | None:
+    """The number of test images of a task; None for results that do not have it."""
+    protocol = "linear" if task.startswith("linear") else "knn" if task.endswith("-NN") else ""
+    tested: int | None = run.results.get(protocol, {}).get("tested")
+    return tested
 
 
 def baselines_of(run: FinishedRun) -> dict[str, dict[str, float]]:
