@@ -26,18 +26,17 @@ def shortfall(
         measure: for example `20-NN`.
         accuracy: of the weights.
         scores: baseline → accuracy.
-        tested: number of test images, if known: then a baseline is better only beyond its standard error.
+        tested: number of test images, if known: then a baseline is better only beyond the accuracy's standard error.
     """
-    better = {name: share for name, share in scores.items() if share - accuracy > _error(share, tested)}
+    better = {name: share for name, share in scores.items() if share - accuracy > _error(accuracy, tested)}
     if not better or is_untrained(weights):
         return None
     listed = " and ".join(f"{TITLES[name]} ({share:.1%})" for name, share in sorted(better.items(), key=_strongest))
     return f"{measure} {accuracy:.1%} is below {listed}: {_advice(weights, better, scores)}"
 
 
-def _error(share: float, tested: int | None) -> float:
-    """Standard error of an accuracy."""
-    return math.sqrt(share * (1 - share) / tested) if tested else 0.0
+def _error(accuracy: float, tested: int | None) -> float:
+    return math.sqrt(accuracy * (1 - accuracy) / tested) if tested else 0.0
 
 
 def _strongest(item: tuple[str, float]) -> float:
