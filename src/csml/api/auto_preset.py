@@ -70,12 +70,14 @@ def choose_preset(train: Images, hardware: HardwareConfig) -> AutoPreset:
     """The preset for these images on the accelerator that the settings ask for."""
     count, side = len(train), _typical_side(train)
     facts = f"{count:,} images of about {side} pixels"
+    processor = "on the CPU" if torch.cuda.is_available() else "no GPU"
     if accelerator_of(hardware) == "cuda":
         preset, why = "photos-gpu", f"{facts}, a GPU"
     elif importlib.util.find_spec(PACKAGES["lite0"].module) is not None:
-        preset, why = "photos", f"{facts}, no GPU"
+        preset, why = "photos", f"{facts}, {processor}"
     else:
-        preset, why = "photos-scratch", f"{facts}, no GPU, and no weights to start from: {install_command('weights')}"
+        preset = "photos-scratch"
+        why = f"{facts}, {processor}, and no weights to start from: {install_command('weights')}"
     preset_values = preset_settings(preset)
     chosen: dict[str, Any] = {}
     if preset != "photos-scratch":

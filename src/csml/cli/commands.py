@@ -149,7 +149,8 @@ _ALL = (
     Command(
         "detect",
         "train a detector from a backbone on annotated images, and score it",
-        "Train a detector around a backbone on annotated images, score it, and draw its detections.",
+        "Train a detector around a backbone on annotated images, score it, and draw its detections. With --data FOLDER "
+        "and no --preset, the preset auto chooses image size, anchors and length for these boxes and this machine.",
         settings.DetectConfig,
         "csml.api.detecting",
         positional=(Positional("weights", f"{_WEIGHTS.help[:-1]}, or random.", required=False),),
