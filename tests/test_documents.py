@@ -182,7 +182,7 @@ def test_the_python_of_the_page_about_the_workbench_runs(workplace: Path) -> Non
 def test_the_commands_of_the_page_about_few_labels_run(tmp_path: Path, workplace: Path, small_run: Path) -> None:
     shutil.copytree(workplace / "FOLDER", tmp_path / "FOLDER")
     shutil.copytree(small_run, tmp_path / "runs" / "mine")
-    assert len(commands("docs/few-labels.md")) >= 5
+    assert len(commands("docs/few-labels.md")) >= 4
     more = ["--data", "FOLDER", *SHORTER["finetune"]]
     run_page("docs/few-labels.md", tmp_path, lambda words: more if words[0] == "finetune" else [])
 

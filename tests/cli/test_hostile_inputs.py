@@ -91,8 +91,9 @@ def test_a_link_to_itself_is_told_before_any_work(
     link.symlink_to("itself")
     monkeypatch.setenv("CSML_CACHE", str(tmp_path / "cache"))
     start = [str(tuned) if STARTS[words[0]] == "TUNED" else STARTS[words[0]]] if words[0] in STARTS else []
-    preset = {"pretrain": ["--preset", "demo"], "supervised": ["--preset", "demo"], "detect": ["--preset", "small-fpn"]}
-    given = [] if words[-1] == "--resume" else preset.get(words[0], [])
+    demo, scenes = ["--preset", "demo"], ["--preset", "small-fpn"]
+    more = {"pretrain": demo, "supervised": demo, "detect": scenes, "finetune": ["--data", "synthetic"]}
+    given = [] if words[-1] == "--resume" else more.get(words[0], [])
     assert said in refused(words[0], *start, *given, *words[1:], link / inside if inside else link)
     assert not list((tmp_path / "cache").rglob("*synthetic*"))
 

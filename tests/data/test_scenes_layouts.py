@@ -170,8 +170,8 @@ def test_odd_lines_of_yolo_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lists", "prefix", "path"),
     [
-        ("", "images/", "."), ("", "./images/", "/home/me/set"), ("lists/", "../images/", "."),
-        ("lists/", "images/", "."), ("", "", "images"), ("", "/home/me/set/images/", "/home/me/set"),
+        ("", "images/", "."), ("", "./images/", "/elsewhere/set"), ("lists/", "../images/", "."),
+        ("lists/", "images/", "."), ("", "", "images"), ("", "/elsewhere/set/images/", "/elsewhere/set"),
     ],
 )  # fmt: skip
 def test_a_list_of_yolo_means_the_images_at_its_paths(lists: str, prefix: str, path: str, tmp_path: Path) -> None:
