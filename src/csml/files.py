@@ -88,6 +88,10 @@ def _remove_if_left(path: Path) -> None:
             os.close(handle)
 
 
+_TORCH_CANNOT_WRITE = ("PytorchStreamWriter", "inline_container", "iostream error")
+"""What torch.save says of a full disk, depending on which write fails."""
+
+
 @contextlib.contextmanager
 def _as_disk_error(path: Path) -> Iterator[None]:
     """Turn the various errors of libraries about a full disk into an OSError that names the file."""
@@ -101,7 +105,7 @@ def _as_disk_error(path: Path) -> Iterator[None]:
         raise OSError(number, os.strerror(number), str(path)) from error
     except Exception as error:
         code = re.search(r"\(os error (\d+)\)", str(error))  # safetensors, in Rust's wording
-        if code is None and not any(word in str(error) for word in ("PytorchStreamWriter", "inline_container")):
+        if code is None and not any(words in str(error) for words in _TORCH_CANNOT_WRITE):
             raise
         number = int(code[1]) if code else errno.ENOSPC
         raise OSError(number, os.strerror(number), str(path)) from error

@@ -18,6 +18,8 @@ CLOCK |= {"commit", "command"}
 _UNLIKE = re.compile(r"(^|/)(log\.txt|plot\.png|[\w-]+\.svg|map-\w+\.npz)$")
 """Files that tell of the clock, have random names inside (SVG), or are drawn in the background (the map); they must
 exist, but the content may be another."""
+_LATE = re.compile(r"(^|/)map-\w+\.npz$")
+"""The map exists if the page was served until it was finished."""
 
 
 class Lost(Exception):
@@ -27,12 +29,12 @@ class Lost(Exception):
 def compare(undisturbed: Path, out: Path) -> None:
     """Raise Lost unless both directories have the same files with the same content, but for the clock."""
     ours, theirs = _files(out), _files(undisturbed)
-    if missing := sorted(theirs.keys() - ours.keys()):
+    if missing := sorted(name for name in theirs.keys() - ours.keys() if not _LATE.search(name)):
         raise Lost(f"missing: {missing}")
-    if left := sorted(ours.keys() - theirs.keys()):
+    if left := sorted(name for name in ours.keys() - theirs.keys() if not _LATE.search(name)):
         raise Lost(f"left behind: {left}")
     for name, path in theirs.items():
-        read = _reader(name)
+        read = _reader(name) if name in ours else None
         if read is not None and read(path) != read(ours[name]):
             raise Lost(f"{name} differs")
     for folder in undisturbed.rglob("checkpoints"):
