@@ -51,6 +51,7 @@ def test_images_that_cannot_be_read_among_others_are_counted(place: Path) -> Non
 def test_after_a_mistyped_source_the_corrected_command_works(place: Path) -> None:
     done = csml("predict", "tuned", "photso", "--output", "p.csv", cwd=place)
     assert done.returncode == 2 and "photso is not there; did you mean photos?" in done.stderr
+    assert csml("predict", "tuned", "empty", "--output", "p.csv", cwd=place).returncode == 2
     assert not (place / "p.csv").exists()
     done = csml("predict", "tuned", "photos", "--output", "p.csv", cwd=place)
     assert done.returncode == 0 and len((place / "p.csv").read_text().splitlines()) == 9

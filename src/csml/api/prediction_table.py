@@ -33,13 +33,13 @@ def open_table(output: str, columns: tuple[str, ...]) -> Iterator[Callable[[Row]
         yield _writer(sys.stdout, columns, as_json=False)
         return
     path = Path(output).expanduser()
-    if path.suffix not in (*_JSON, ".csv"):
+    if path.suffix.lower() not in (*_JSON, ".csv"):
         raise CsmlError(f"output: a .csv, .jsonl or .json file, or - for standard output, not {path}")
     with _its_problems(path):
         file = path.open("x", newline="", encoding="utf-8", errors="surrogateescape")
     try:
         with _its_problems(path):
-            write = _writer(file, columns, as_json=path.suffix in _JSON)
+            write = _writer(file, columns, as_json=path.suffix.lower() in _JSON)
 
         def write_row(row: Row) -> None:
             with _its_problems(path):
