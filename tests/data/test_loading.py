@@ -14,7 +14,7 @@ from conftest import configured
 from csml.config import ImagesConfig, PretrainConfig, ViewsConfig
 from csml.data import ArrayImages, Images, open_data
 from csml.data.failures import Failures
-from csml.data.loading import center_batches, consecutive, view_batches
+from csml.data.loading import _report_unless_parent_died, center_batches, consecutive, view_batches
 from csml.data.sampling import epoch_batches, generator_for, plan_batch, steps_per_epoch
 from csml.errors import CsmlError
 from csml.views import crop_specs
@@ -225,3 +225,10 @@ def test_a_plan_outlives_the_process_that_made_it(tmp_path: Path) -> None:
     expected = plan_batch(np.array([5, 6]), None, views=2, generator=generator_for(0))
     assert torch.equal(plan.numbers, expected.numbers) and plan.part == expected.part
     assert np.array_equal(plan.anchors, expected.anchors) and np.array_equal(plan.neighbors, expected.neighbors)
+
+
+def test_a_worker_does_not_report_that_its_parent_was_killed(capsys: pytest.CaptureFixture[str]) -> None:
+    _report_unless_parent_died(ConnectionResetError, ConnectionResetError(104, "Connection reset by peer"), None)
+    assert capsys.readouterr().err == ""
+    _report_unless_parent_died(ValueError, ValueError("a mistake"), None)
+    assert "a mistake" in capsys.readouterr().err

@@ -49,9 +49,9 @@ def compare(undisturbed: Path, out: Path) -> None:
 
 def _files(root: Path) -> dict[str, Path]:
     """Every file by its name in the directory. Checkpoints are compared by content: which are left is a matter of time.
-    A lock, or a log of the data base, is left by a killed process."""
+    A file that was locked, or a log of the data base, is left by a killed process."""
     found = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.is_file()}
-    other = {".lock", "workbench.sqlite-wal", "workbench.sqlite-shm"}
+    other = {".lock", ".used", "workbench.sqlite-wal", "workbench.sqlite-shm"}
     elsewhere = {"checkpoints", "tensorboard"}  # the names of event files have the time in them
     return {name: path for name, path in found.items() if path.name not in other and not elsewhere & {*path.parts}}
 

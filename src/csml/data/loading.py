@@ -1,8 +1,10 @@
 """Batches of uint8 crops, cut where the images are decoded: in worker processes for files, in this one for arrays."""
 
 import signal
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,13 +111,21 @@ def workers_for_epoch(images: Images, workers: int | None, hardware: HardwareCon
 def loader(cutter: Dataset[Any], plans: Iterable[Any], workers: int, pin: bool) -> DataLoader[Any]:
     """A DataLoader that yields `cutter[plan]` for each plan, in order."""
     settings: dict[str, Any] = {"batch_size": None, "num_workers": workers, "pin_memory": pin}
-    return DataLoader(cutter, sampler=plans, worker_init_fn=_leave_signals_to_parent, **settings)
+    return DataLoader(cutter, sampler=plans, worker_init_fn=_follow_parent, **settings)
 
 
-def _leave_signals_to_parent(worker: int) -> None:
-    """Ignore Ctrl-C and SIGTERM, which reach the whole process group: the parent needs its workers to stop cleanly."""
+def _follow_parent(worker: int) -> None:
+    """Ignore Ctrl-C and SIGTERM, which reach the whole process group: the parent needs its workers to stop cleanly. Do
+    not report that the parent was killed while it took a batch from this worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.excepthook = _report_unless_parent_died
+
+
+def _report_unless_parent_died(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """For the thread that hands over batches: it reports an error in this way, but goes on."""
+    if not isinstance(error, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _random_cut(numbers: Tensor, spec: CropSpec) -> tuple[BoxMaker, int]:
