@@ -81,7 +81,8 @@ def vary() -> None:
     # Every other draw depends on a key; shift 0 leaves it as it is.
     np.random.SeedSequence = lambda key, **more: sequence((*key, shift) if shift else key, **more)  # type: ignore
     torch.set_num_threads = lambda count: set_threads(threads)
-    set_threads(threads)
+    # Not in the server itself: a process that is forked while threads exist hangs in its first parallel region.
+    os.register_at_fork(after_in_child=lambda: set_threads(threads))
     for module in (device, fastest_precision):
         assert hasattr(module, "computes_bf16")
         module.computes_bf16 = lambda accelerator: os.environ[BF16] == "1"
@@ -97,6 +98,9 @@ def pytest_configure() -> None:
         from processes import FORKED, PRELOADED
 
         FORKED.set_forkserver_preload([*PRELOADED, "survey"])
+        import torch
+
+        torch.set_num_threads(0)  # as many as the variant has
 
 
 def pytest_assertion_pass(item: pytest.Item, lineno: int, orig: str, expl: str) -> None:
