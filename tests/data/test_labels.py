@@ -92,7 +92,8 @@ def test_a_file_name_alone_is_enough_where_it_is_unique(tmp_path: Path) -> None:
 def test_a_path_through_another_folder_is_another_file(tmp_path: Path) -> None:
     labeled = chosen(flat(tmp_path), "00.png,cat\n01.png,dog\ntest/02.png,cat\n/elsewhere/photos/03.png,dog\n")
     assert set(named(labeled)) == {"00.png", "01.png"}
-    assert any("2 files" in note for note in labeled.notes)
+    lost = next(note for note in labeled.notes if "left out" in note)
+    assert "test/02.png" in lost and "/elsewhere/photos/03.png" in lost
 
 
 def test_folders_that_are_not_what_the_table_tells_apart_are_no_classes(tmp_path: Path) -> None:
@@ -106,7 +107,15 @@ def test_folders_that_are_not_what_the_table_tells_apart_are_no_classes(tmp_path
 def test_files_that_are_not_there_are_told_and_the_rest_is_used(tmp_path: Path) -> None:
     labeled = chosen(flat(tmp_path), "00.png,cat\n01.png,dog\nlost.png,cat\n")
     assert len(labeled.train) == 2
-    assert any("1 files" in note and "lost.png" in note for note in labeled.notes)
+    assert any("left out" in note and "lost.png" in note for note in labeled.notes)
+
+
+def test_a_class_with_one_label_and_a_class_in_two_spellings_are_told(tmp_path: Path) -> None:
+    rows = "00.png,cat\n01.png,cat\n02.png,dog\n03.png,dog\n04.png,Cat\n"
+    notes = chosen(flat(tmp_path), rows).notes
+    assert any("only one of Cat; estimates" in note for note in notes)
+    assert any("'Cat' and 'cat' are two classes" in note for note in notes)
+    assert not any("only one" in note for note in chosen(flat(tmp_path), "00.png,cat\n01.png,dog\n").notes)
 
 
 def test_a_repeated_line_is_told_and_counts_once(tmp_path: Path) -> None:

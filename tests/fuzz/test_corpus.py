@@ -1,14 +1,18 @@
 """Every input that once broke csml, replayed: a traceback, a hang, or memory without end."""
 
 import pickle
+import struct
 from pathlib import Path
 
 import pytest
-from parsers import PARSERS
+from parsers import PARSERS, make_pack
 from watching import check
 
 from csml.config import ImagesConfig
 from csml.data import open_data
+from csml.data.bit_depth import Reading
+from csml.data.decode import DecodeError
+from csml.data.tiff import TiffPicture
 from csml.errors import CsmlError
 
 _BY_NAME = {parser.name: parser for parser in PARSERS}
@@ -47,6 +51,7 @@ CORPUS = [
     ("command line", b"--epochs\n" + b"9" * 5000),
     ("command line", b"--data\n" + b"s,--neighbors.k=5," * 3000),
     ("command line", b"--data\na\xffb"),
+    ("command line", b"--" + b"9" * 50_000),
     ("labels", b"a" * 200_000 + b",b\n"),
     ("labels", b'"' + b"a" * 300_000),
     ("labels", b"0.png,\xff\n"),
@@ -79,6 +84,22 @@ CORPUS = [
 )
 def test_what_once_broke_csml_is_one_line_or_works(name: str, content: bytes, tmp_path: Path) -> None:
     check(_BY_NAME[name].parse, content, tmp_path, _BY_NAME[name].file)
+
+
+def test_a_tiff_file_without_height_is_one_line(tmp_path: Path) -> None:
+    fields = [(256, 4, 2**31), (257, 4, 0), (258, 3, 1), (259, 3, 1), (262, 3, 1), (273, 4, 8), (279, 4, 1)]
+    tags = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in fields)
+    (tmp_path / "a.tif").write_bytes(b"II*\0" + struct.pack("<IH", 8, len(fields)) + tags + b"\0" * 8)
+    with pytest.raises(DecodeError):
+        TiffPicture(tmp_path / "a.tif", Reading(2)).rgb()
+
+
+@pytest.mark.parametrize("damage", [('"parts"', '"[parts"'), ('"rows"', '"[rows"'), ('"shards"', '"shard"')])
+def test_the_list_of_a_pack_without_its_parts_is_one_line(damage: tuple[str, str], tmp_path: Path) -> None:
+    index = make_pack(tmp_path) / "pack.json"
+    index.write_text(index.read_text().replace(*damage))
+    with pytest.raises(CsmlError, match="is damaged"):
+        open_data(str(index.parent), ImagesConfig())
 
 
 @pytest.mark.parametrize("content", ['""', "[]", "1", "null"])

@@ -62,7 +62,7 @@ def export(
     folder = RunDirectory(source).export if source.is_dir() else source.parent
     path = Path(made.output).expanduser() if made.output else folder / _file_name(network, part, format)
     if path.exists() and not made.overwrite:
-        raise CsmlError(f"output: {path} exists; choose another, or give overwrite")
+        raise CsmlError(f"output: {path} exists; choose another, or give --overwrite")
     path.parent.mkdir(parents=True, exist_ok=True)
     with run_in_use(str(source)):
         if isinstance(net, Detector):

@@ -90,7 +90,9 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
     log.info("learning from %d labels: %s", len(known.labels), how)
     classifier = _learn(session, config, known, how, penalty)
     apply_temperature(classifier, temperature)
-    expected, error = (chosen.expected, chosen.error) if chosen else (None, None)
+    expected, error = (chosen.expected, chosen.error) if chosen and chosen.covers_most else (None, None)
+    if chosen and expected is None:
+        log.info("most labels are the only ones of their class, so the accuracy cannot be estimated")
     features = known.features if how not in TUNED else _read(known.images, config, fabric, classifier).features
     result: dict[str, Any] = {
         "data": config.data,

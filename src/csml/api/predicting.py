@@ -214,10 +214,10 @@ def _log_reliability(trust: Trust, images: int, probability: float, unfamiliar: 
         unfamiliar: number of those that are unlike every labelled image.
     """
     if trust.accuracy is None or trust.error is None:
-        log.warning("one label a class: the accuracy is not known, and the probabilities are not calibrated")
+        log.warning("too few labels a class: the accuracy is not known, and the probabilities are hardly calibrated")
     else:
         log.info(
-            "expected accuracy: %.0f %% ± %.0f by cross-validation on %d labels, %.0f %% by the probabilities",
+            "expected accuracy: %.0f %% ± %.0f by cross-validation on %d labels (%.0f %% by the probabilities)",
             100 * trust.accuracy,
             100 * trust.error,
             trust.labels,

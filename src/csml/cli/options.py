@@ -170,7 +170,8 @@ class Options:
             elif positional.required:
                 raise CsmlError(f"{positional.name}: missing; usage: {self.usage}")
         if left:
-            raise CsmlError(f"unexpected argument {shown(left[0])}; usage: {self.usage}")
+            hint = f"did you mean --data {shown(left[0])}?" if "data" in leaves(self.schema) else f"usage: {self.usage}"
+            raise CsmlError(f"unexpected argument {shown(left[0])}; {hint}")
         return found
 
 

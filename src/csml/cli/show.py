@@ -69,6 +69,7 @@ def finetune(run: "Run") -> None:
     result = run.results["finetune"]
     if result.get("tried"):
         table = Table("how", "accuracy", "log-loss", "", title=f"Cross-validation on {result['labels']} labels")
+        table.caption = "Chosen is the first that is within a standard error of the best."
         for one in result["tried"]:
             share = f"{one['accuracy']:.1%} ± {one['error']:.1%}"
             table.add_row(one["how"], share, f"{one['log_loss']:.2f}", "chosen" if one["how"] == result["how"] else "")

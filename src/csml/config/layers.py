@@ -16,6 +16,8 @@ COMMAND_LINE = "command line"
 """The origin for which messages write keys as --key."""
 _ALIKE = 0.66
 """Smallest share of letters that a mistyped key must have in common with the right one: out and output just pass."""
+_LONGEST_KEY = 100
+"""Number of letters of a key beyond which no similar one is looked for: the time to compare grows with its square."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ def suggestions(key: str, known: list[str]) -> list[str]:
     A key with a wrong section, or none, stands for the settings of that name: `weights` is `model.weights`. Otherwise
     the most similar name counts, or one with this prefix: `lr` is `optimizer.lr_per_256`.
     """
+    if len(key) > _LONGEST_KEY:
+        return []
     likeness = {other: _likeness(key, other) for other in known}
     best = max(likeness.values(), default=0.0)
     return [other for other in known if likeness[other] == best > 0][:3]

@@ -66,7 +66,8 @@ def choose_labels(
         train, val = data.labeled, data.val
     else:
         raise CsmlError(
-            "data: there are no labels; give class folders, or --labels FILE with path and label of some images"
+            "data: there are no labels; give class folders, or --labels FILE with path and label of some images "
+            "(csml select writes one to fill in; in csml explore you label by looking)"
         )
     if names is not None:
         train = _named(train, val, Path(names).expanduser(), notes)
@@ -158,7 +159,7 @@ def _label_by_id(
     if not found:
         raise CsmlError(f"labels: none of the {len(missing)} files in {path} exists, such as {missing[0]}")
     if missing:
-        notes.append(f"labels: {len(missing)} files in {path} do not exist: {some(missing, _SHOWN)}")
+        notes.append(f"labels: left out, because these files in {path} do not exist: {some(missing, _SHOWN)}")
     if repeated:
         notes.append(f"labels: {repeated} lines in {path} repeat another line")
     return {id: label for id, (label, _) in found.items()}
@@ -247,6 +248,13 @@ def _check_classes(train: Images, val: Images | None, notes: list[str]) -> None:
         only = train.classes[int(train.labels[0])] if len(train) else "none"
         raise CsmlError(f"labels: a classifier needs at least two classes, found {only}")
     counts = np.bincount(train.labels, minlength=len(train.classes))
+    if (counts > 1).any() and (counts == 1).any():
+        single = [train.classes[label] for label in np.flatnonzero(counts == 1)]
+        notes.append(f"labels: only one of {some(single, _SHOWN)}; estimates of the accuracy leave these classes out")
+    by_spelling: dict[str, str] = {}
+    for name in train.classes:
+        if (other := by_spelling.setdefault(name.casefold(), name)) != name:
+            notes.append(f"labels: {other!r} and {name!r} are two classes; if they are one, spell them alike")
     tested = np.bincount(val.labels, minlength=len(train.classes)) if val is not None else np.zeros_like(counts)
     for label in np.flatnonzero(counts == 0):
         rest = f"its {tested[label]} test images count as wrong" if tested[label] else "it is never predicted"

@@ -64,6 +64,11 @@ class Pack:
             raise CsmlError(f"data: {place}/{INDEX} cannot be read ({reason(error)})") from error
         if not isinstance(self.index, dict) or self.index.get("format") != _FORMAT:
             raise CsmlError(f"data: {place} is not a pack of this version of csml")
+        try:
+            for split in self.index["parts"]:
+                self.shards(split), self.names(split)
+        except (KeyError, TypeError) as error:
+            raise CsmlError(f"data: {place}/{INDEX} is damaged ({reason(error)}); pack again") from error
 
     def shards(self, split: str) -> list[Shard]:
         return [Shard(**row) for row in self.index["parts"][split]["shards"]]

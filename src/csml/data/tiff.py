@@ -45,6 +45,8 @@ class TiffPicture:
             pages = sum(one.shape == series.shape and one.dtype == series.dtype for one in file.series)
             self.pages = pages if not rest and pages == reading.channels else 1
             self.channels = lengths[rest] if rest else self.pages
+            if not self.height * self.width:
+                raise ValueError("it has no pixels")
             if Image.MAX_IMAGE_PIXELS is not None and self.height * self.width > Image.MAX_IMAGE_PIXELS:
                 raise ValueError(f"it has {self.height * self.width:,} pixels, too many for a picture")
 

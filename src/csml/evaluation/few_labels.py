@@ -56,6 +56,11 @@ class CrossValidated:
         return float(self.right().mean())
 
     @property
+    def covers_most(self) -> bool:
+        """Whether at least half of the labels were held out; the only label of a class never is."""
+        return float(self.held[0].double().mean()) >= 0.5
+
+    @property
     def expected(self) -> float:
         """Expected accuracy with all labels instead of the share `kept`."""
         share = (float(self.right().sum()) + 1) / (len(self.right()) + 2)
