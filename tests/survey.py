@@ -80,7 +80,8 @@ def vary() -> None:
     torch.manual_seed = lambda seed: manual_seed(seed + 1000 * shift)  # weights
     # Every other draw depends on a key; shift 0 leaves it as it is.
     np.random.SeedSequence = lambda key, **more: sequence((*key, shift) if shift else key, **more)  # type: ignore
-    torch.set_num_threads = lambda count: set_threads(threads)
+    # One stays one: a data worker is forked while threads exist, and would hang in its first parallel region.
+    torch.set_num_threads = lambda count: set_threads(count if count == 1 else threads)
     # Not in the server itself: a process that is forked while threads exist hangs in its first parallel region.
     os.register_at_fork(after_in_child=lambda: set_threads(threads))
     for module in (device, fastest_precision):
