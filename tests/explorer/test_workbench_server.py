@@ -204,6 +204,16 @@ def test_a_map_is_made_once_and_has_its_file(explored: Path, server: Server) -> 
     assert np.array_equal(fresh.view.layout.points, server.bench.view.layout.points)
 
 
+def test_the_page_takes_the_paths_of_select(runs: Path, tmp_path: Path, server: Server) -> None:
+    shutil.copytree(runs / "csml", tmp_path / "run")
+    path, name = path_from_here(server.bench.images, 7), server.bench.images.name(7)
+    assert path != name
+    (tmp_path / "run/explore").mkdir(exist_ok=True)
+    (tmp_path / "run/explore/labels.csv").write_text(f"path,label\n{path},ring\n")
+    page, _ = open_workbench(read_runs([str(tmp_path / "run")])[0])
+    assert page.store.labels() == {name: "ring"} and page.said().counts() == {"ring": 1}
+
+
 def test_a_classifier_s_own_predictions_are_suggested(explored: Path, runs: Path) -> None:
     tuned, _ = open_workbench(read_runs([str(explored / "tuned")])[0])
     table = explored / "predictions.csv"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from csml.errors import CsmlError
 from csml.explorer.columns import own_columns, read_columns
+from csml.explorer.labels_in_files import names_in
 from csml.explorer.network_view import open_view
 from csml.explorer.store import Store
 from csml.explorer.training import Training, show_tuned
@@ -27,7 +28,7 @@ def open_workbench(run: FinishedRun, columns: str | None = None, seed: int = 0) 
     images = opened.data.train
     more = [] if columns is None else read_columns(Path(columns).expanduser(), images)
     view = open_view(run.files, opened, run.files, seed)
-    store = Store(run.files.explore_state, run.files.explore_labels)
+    store = Store(run.files.explore_state, run.files.explore_labels, name_of=names_in(images))
     workbench = Workbench(run, view, store, own_columns(opened.data, images) + more)
     if tuned := run.files.explore_tuned_runs():
         try:
