@@ -1,6 +1,7 @@
 """What to label next: the greedy choice against brute force, and what each rule is for."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -99,6 +100,20 @@ def test_both_covers_only_what_is_uncertain() -> None:
     chosen = select_next(features, labels, 5, probabilities=probabilities)
     assert (truth[chosen.ids] == 2).sum() >= 4
     assert all("uncertain" in reason for reason in chosen.reasons)
+
+
+def test_a_reason_is_a_sentence_for_every_number() -> None:
+    """Three images at right angles to everything stand for themselves alone."""
+    features = torch.cat([groups([10, 10])[0], torch.eye(24)[-3:]])
+    labels = unlabeled(features)
+    labels[0], labels[10] = 0, 1
+    reasons = select_next(features, labels, 21, probabilities=torch.full((23, 2), 0.5)).reasons
+    assert "stands for 1 image, which is uncertain" in reasons
+    assert "stands for 1 image" in select_next(features, unlabeled(features), 23).reasons
+    for reason in reasons:
+        assert re.fullmatch(
+            r"stands for (0 images|1 image, which is uncertain|([2-9]|\d\d) images, many of them uncertain)", reason
+        ), reason
 
 
 def test_a_sample_is_weighed_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,6 +204,40 @@ def test_a_map_is_made_once_and_has_its_file(explored: Path, server: Server) -> 
     assert np.array_equal(fresh.view.layout.points, server.bench.view.layout.points)
 
 
+def test_the_page_takes_the_paths_of_select(runs: Path, tmp_path: Path, server: Server) -> None:
+    shutil.copytree(runs / "csml", tmp_path / "run")
+    path, name = path_from_here(server.bench.images, 7), server.bench.images.name(7)
+    assert path != name
+    (tmp_path / "run/explore").mkdir(exist_ok=True)
+    (tmp_path / "run/explore/labels.csv").write_text(f"path,label\n{path},ring\n")
+    page, _ = open_workbench(read_runs([str(tmp_path / "run")])[0])
+    assert page.store.labels() == {name: "ring"} and page.said().counts() == {"ring": 1}
+
+
+def test_the_page_of_a_classifier_starts_with_the_labels_it_was_learnt_from(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "tuned", tmp_path / "tuned")
+    (run,) = read_runs([str(tmp_path / "tuned")])
+    with run.files.labels.open(newline="") as file:
+        learnt = {row["path"]: row["label"] for row in csv.DictReader(file)}
+    page, _ = open_workbench(run)
+    assert page.store.labels() == learnt and sum(page.said().counts().values()) == len(learnt) == 30
+    assert [action.about for action in page.store.history()] == ["30 labels this run was learnt from"]
+    assert not {page.names[id] for id in page.next_to_label(30, "both")[0]} & learnt.keys()
+    page.store.undo()
+    again, _ = open_workbench(run)
+    assert again.store.labels() == {} and len(again.store.history()) == 1
+
+
+def test_labels_of_a_run_that_cannot_be_read_are_told(
+    runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(runs / "tuned", tmp_path / "tuned")
+    (run,) = read_runs([str(tmp_path / "tuned")])
+    run.files.labels.write_text("")
+    page, _ = open_workbench(run)
+    assert page.store.history() == [] and f"{run.files.labels} cannot be used" in caplog.text
+
+
 def test_a_classifier_s_own_predictions_are_suggested(explored: Path, runs: Path) -> None:
     tuned, _ = open_workbench(read_runs([str(explored / "tuned")])[0])
     table = explored / "predictions.csv"

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from csml.data.folder_index import index_folder
+from csml.data.images import FolderImages
 from csml.data.tables import read_table
 from csml.errors import CsmlError
+from csml.explorer.labels_in_files import names_in
 from csml.explorer.store import Store
 
 
@@ -96,6 +100,24 @@ def test_labels_of_an_older_csml_and_edits_by_hand_are_taken_over(tmp_path: Path
     assert again.labels() == {"a": "ring", "c": "moon"}
     again.undo()
     assert again.labels() == {"a": "ring", "b": "star", "c": "star"} == in_csv(again)
+
+
+def test_rows_of_the_csv_may_have_every_form_that_finetune_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in "abc":
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    name_of = names_in(FolderImages(index_folder(Path("photos"))))
+    rows = ["photos/a.png,ring", "b.png,star", f"{tmp_path}/photos/c.png,moon", "gone/x.png,ring", "gone/y.png,ring"]
+    Path("labels.csv").write_text("\n".join(["path,label", *rows]))
+    store = Store(tmp_path / "workbench.sqlite", tmp_path / "labels.csv", name_of=name_of)
+    there = {"a.png": "ring", "b.png": "star", "c.png": "moon"}
+    assert store.labels() == there | {"gone/x.png": "ring", "gone/y.png": "ring"} == in_csv(store)
+    assert f"{store.csv_file}: 2 rows name no image of the data, such as gone/x.png" in caplog.messages
+    store.undo()
+    assert store.labels() == {}
 
 
 def test_writers_at_the_same_time_lose_nothing(store: Store) -> None:

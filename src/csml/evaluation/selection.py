@@ -87,10 +87,15 @@ def select_next(
         weights = _uncertainty_of(features, labels, present, probabilities)
     similarity, covered = _similarity(features, labels, readable, present, candidates)
     place, gains, newly = greedy_cover(similarity, covered, weights, n)
-    rest = ", many of them uncertain" if unsure else ""
     counts = (newly * (len(everyone) / len(present))).round().int().tolist()
-    reasons = tuple(f"stands for {count:,} image{'' if count == 1 else 's'}{rest}" for count in counts)
+    reasons = tuple(_stands_for(count, unsure) for count in counts)
     return Selection(candidates[place].cpu(), (gains / weights.sum().clamp(min=1e-12)).cpu(), reasons)
+
+
+def _stands_for(count: int, unsure: bool) -> str:
+    if count == 1:
+        return f"stands for 1 image{', which is uncertain' if unsure else ''}"
+    return f"stands for {count:,} images{', many of them uncertain' if unsure and count else ''}"
 
 
 def uncertainty(probabilities: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from csml.errors import CsmlError
 from csml.explorer.columns import own_columns, read_columns
+from csml.explorer.labels_in_files import NameOf, names_in, read_labels
 from csml.explorer.network_view import open_view
 from csml.explorer.store import Store
 from csml.explorer.training import Training, show_tuned
@@ -27,7 +28,9 @@ def open_workbench(run: FinishedRun, columns: str | None = None, seed: int = 0) 
     images = opened.data.train
     more = [] if columns is None else read_columns(Path(columns).expanduser(), images)
     view = open_view(run.files, opened, run.files, seed)
-    store = Store(run.files.explore_state, run.files.explore_labels)
+    name_of = names_in(images)
+    store = Store(run.files.explore_state, run.files.explore_labels, name_of=name_of)
+    start_with_labels_of(run, store, name_of)
     workbench = Workbench(run, view, store, own_columns(opened.data, images) + more)
     if tuned := run.files.explore_tuned_runs():
         try:
@@ -35,3 +38,19 @@ def open_workbench(run: FinishedRun, columns: str | None = None, seed: int = 0) 
         except CsmlError as error:
             log.warning("%s cannot be used: %s", tuned[-1].root, error)
     return workbench, Training(workbench, opened, seed)
+
+
+def start_with_labels_of(run: FinishedRun, store: Store, name_of: NameOf) -> None:
+    """Put the labels that a run of finetune was learnt from into a new store.
+
+    A store with a history is not new: the user may have undone this very action.
+    """
+    if run.command != "finetune" or not run.files.labels.exists() or store.history(1) or store.labels():
+        return
+    try:
+        found, _ = read_labels(run.files.labels, name_of)
+    except CsmlError as error:
+        log.warning("%s cannot be used: %s", run.files.labels, error)
+        return
+    what = "1 label" if len(found) == 1 else f"{len(found):,} labels"
+    store.set_labels(dict(found), f"{what} this run was learnt from")

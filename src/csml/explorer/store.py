@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from csml.data.tables import read_table, write_csv
+from csml.data.tables import write_csv
 from csml.errors import CsmlError, reason
 from csml.explorer.background import DelayedWork
+from csml.explorer.labels_in_files import NameOf, read_labels
 from csml.explorer.store_tables import (
     FOR_GOOD,
     TABLES,
@@ -65,16 +66,19 @@ class Store:
         csv_file: path and label of each labelled image, as `csml finetune --labels` reads it. Rows edited by hand are
             imported when the store is opened.
         csv_seconds: how long the CSV may lag behind.
+        name_of: finds the image that a row of the CSV means; by default every path is a name.
     """
 
-    def __init__(self, file: Path, csv_file: Path, csv_seconds: float = _CSV_SECONDS) -> None:
+    def __init__(
+        self, file: Path, csv_file: Path, csv_seconds: float = _CSV_SECONDS, name_of: NameOf = lambda path: path
+    ) -> None:
         self.file, self.csv_file = file, csv_file
         self._soon = DelayedWork(self._try_to_write, csv_seconds)
         file.parent.mkdir(parents=True, exist_ok=True)
         with self._connected() as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(TABLES)
-        self._take_over_csv()
+        self._take_over_csv(name_of)
 
     @property
     def version(self) -> int:
@@ -201,16 +205,18 @@ class Store:
         except CsmlError as error:
             log.warning("%s", error)
 
-    def _take_over_csv(self) -> None:
+    def _take_over_csv(self, name_of: NameOf) -> None:
         """Import labels from the CSV file, which an earlier version of csml wrote or a user edited.
 
-        Labels that were not yet written to the CSV because of a crash are kept.
+        Labels that were not yet written to the CSV because of a crash are kept, and so are rows that name no image:
+        it may be back at the next start.
         """
         with self._connected() as connection:
             known = connection.execute("SELECT value FROM facts WHERE key = 'csv'").fetchone()
             unwritten = {as_text(name) for (name,) in connection.execute("SELECT name FROM unwritten")}
         if self.csv_file.exists() and (known is None or known[0] != _digest(self.csv_file)):
-            found = {name: label for _, name, label in read_table(self.csv_file)}
+            known_images, strange = read_labels(self.csv_file, name_of)
+            found = strange | known_images
             labels: dict[str, str | None] = dict.fromkeys(self.labels().keys() - found.keys())
             labels.update(found)
             changed = {name: label for name, label in labels.items() if name not in unwritten}
