@@ -23,7 +23,7 @@ from csml.runs.checkpoint import load_checkpoint, load_newest, newest_checkpoint
 from csml.runs.directory import RunDirectory
 from csml.runs.interruption import Interrupted, StopSignals
 from csml.runs.loggers import Logger, open_loggers
-from csml.runs.metrics import EpochMeans
+from csml.runs.metrics import EpochMeans, read_metrics
 from csml.training.task import Batch, LoopConfig, Outcome, Task
 
 log = logging.getLogger("csml")
@@ -229,21 +229,30 @@ class TrainingLoop:
             save_checkpoint(self.run.checkpoints, state, self.epoch, self.step, keep=keep)
         self.world.barrier()
 
-    def resume(self) -> None:
-        """Continue from the newest checkpoint that is not damaged."""
+    def resume(self) -> bool:
+        """Continue from the newest checkpoint that is not damaged; returns whether there is one.
+
+        A run that was interrupted before its first checkpoint has lost nothing, so it starts from its beginning.
+        """
         found: dict[Path, dict[str, Any]] = {}
 
-        def newest() -> Path:
+        def newest() -> Path | None:
             newest = load_newest(self.run.checkpoints)
             if newest is None:
-                raise CsmlError(f"{self.run.root} has no checkpoint to resume from; start again without resuming")
+                if read_metrics(self.run.metrics):  # epochs were completed, and their checkpoints are gone
+                    raise CsmlError(f"{self.run.root} has no checkpoint to resume from; start again without resuming")
+                return None
             found[newest[0]] = newest[1]
             return newest[0]
 
         path = self.world.broadcast(newest)  # on a network disk, other processes may see an older state
+        if path is None:
+            log.info("no checkpoint yet: the run starts from its beginning")
+            return False
         self.load_state_dict(found[path] if path in found else load_checkpoint(path))
         self.world.barrier()  # no process may remove checkpoints before all have read them
         log.info("resumed from %s", path)
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         network = self.task.network
