@@ -20,6 +20,7 @@ from csml.data.images import BoxMaker
 from csml.data.loading import fabric_for
 from csml.errors import CsmlError
 from csml.models import build_backbone
+from csml.progress import Progress
 from csml.runs.checkpoint import remove_checkpoints
 from csml.runs.directory import probe_directory
 from csml.runs.metrics import read_metrics
@@ -146,6 +147,18 @@ def test_without_a_checkpoint_it_starts_from_its_beginning_only_if_nothing_was_c
     with pytest.raises(CsmlError, match="no checkpoint to resume from"):
         fit_probe(first, resume=True)
     assert len(untimed(first.run.metrics)) == first.config.epochs
+
+
+def test_the_time_left_follows_from_all_the_time_since_this_process_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = loop_of(probe(tmp_path, augment=False, epochs=4))
+    cut.epoch = 2  # as after resuming
+    bars: list[Progress] = []
+    monkeypatch.setattr("csml.training.loop.Progress", lambda *a, **k: bars.append(Progress(*a, **k)) or bars[-1])
+    cut.fit()
+    assert len(bars) == 2 and bars[0].began == bars[1].began
+    assert [bar.done_then for bar in bars] == [2 * cut.task.timetable.per_epoch] * 2
 
 
 def test_the_command_writes_its_result_into_the_run(small_run: Path) -> None:

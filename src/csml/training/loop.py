@@ -58,12 +58,15 @@ class TrainingLoop:
         self.means = EpochMeans()
         self.seconds, self.waited = 0.0, 0.0
         """time spent in the current epoch, and the share of it spent waiting for data"""
+        self.began, self.done_then = time.monotonic(), 0
+        """when this process began to train, and the steps that were done then"""
         self._outcomes: list[Outcome] = []
         """outcomes of the pieces of the current batch"""
 
     def fit(self) -> dict[str, Any]:
         """Train until all epochs are done; returns the last record of metrics."""
         record: dict[str, Any] = {}
+        self.began, self.done_then = time.monotonic(), self._steps_done()
         with StopSignals("this step") as signals, self._logger() as logger, self.threads:
             while not self.is_done():
                 self.task.before_epoch(self.epoch)
@@ -78,9 +81,10 @@ class TrainingLoop:
     def train_epoch(self, signals: StopSignals) -> None:
         """Train the remaining steps of the current epoch; between steps, save checkpoints and stop on signals."""
         saved = requested = time.monotonic()
-        # The bar counts the steps of the whole run, so that "left" is the remaining time of the run.
+        # The bar counts the steps of the whole run and the time between epochs, so that "left" is that of the run.
         title = self.where().partition(", step")[0]  # the bar counts the steps itself
-        with Progress(title, total=self.task.timetable.steps, done=self._steps_done()) as bar:
+        steps, done = self.task.timetable.steps, self._steps_done()
+        with Progress(title, steps, done, began=self.began, done_then=self.done_then) as bar:
             for batch in self.task.batches(self.epoch, self.step):
                 arrived = time.monotonic()
                 self.task.failures.add(batch.failed)
