@@ -47,4 +47,7 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path: Path) -> No
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     printed = "".join(output.get("text", "") for cell in book.cells for output in cell.get("outputs", []))
     assert "of 60 pictures are right, from 15 labels" in printed and "(60, " in printed
-    assert (tmp_path / "runs" / "tuned" / "classifier.safetensors").exists()
+    assert (tmp_path / "quickstart" / "tuned" / "classifier.safetensors").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["quickstart"], (
+        "a run in one's own folder changes nothing there"
+    )

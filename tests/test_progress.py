@@ -157,7 +157,7 @@ def test_the_iterator_gives_every_item_and_counts_it(monkeypatch: pytest.MonkeyP
     class Bar:
         def __init__(self, *arguments: object) -> None: ...
 
-        def update(self, done: int, note: str) -> None:
+        def update(self, done: int, note: str, left: str) -> None:
             counted.append((done, note))
 
         def close(self) -> None:
@@ -179,13 +179,37 @@ def test_a_notebook_is_told_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     monkeypatch.setattr(progress._NotebookBar, "_free", [handle])
     monkeypatch.setattr(progress._NotebookBar, "_cell", 7)
-    bar = progress._NotebookBar(SimpleNamespace(execution_count=7), "steps", total=1000, done=0)
-    for step in range(1, 1001):
-        now = step / 100
-        bar.update(step, note="fast")
+    monkeypatch.setattr(progress, "notebook_shell", lambda: SimpleNamespace(execution_count=7))
+    with Progress("steps", total=1000) as bar:
+        for step in range(1, 1001):
+            now = step / 100
+            bar.advance(note="fast")
+    assert shown.pop() == ""  # removed
     assert len(shown) == 1 + 40  # at the start, and four times a second for ten seconds
     assert shown[0] == "steps  0/1000  0:00:00  left  -:--:--"
     assert shown[20] == "steps  500/1000  fast  0:00:05  left  0:00:05"
+
+
+def test_the_time_left_counts_what_happened_between_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, left = 0.0, []
+    bar_of = SimpleNamespace(update=lambda done, note, text: left.append(text), close=lambda: None)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress, "in_terminal", lambda: True)
+    monkeypatch.setattr(progress, "_TerminalBar", lambda *start: left.append(start[-1]) or bar_of)
+    for done in (20, 30):  # a resumed run of 50 steps: an epoch is 10 steps of 1 s, and 40 s pass after it
+        with Progress("epoch", total=50, done=done, began=0.0, done_then=20) as bar:
+            now += 10
+            bar.advance(10)
+        now += 40
+    assert left == ["-:--:--", "0:00:20", "0:01:40", "0:00:30"]
+
+
+def test_a_terminal_shows_the_time_left() -> None:
+    script = (
+        "import time\nfrom csml.progress import Progress\n"
+        "with Progress('x', total=9, done=6, began=time.monotonic() - 60, done_then=3) as bar: pass"
+    )
+    assert "left 0:01:00" in in_pty(script)
 
 
 def test_ipython_is_not_imported_to_find_out() -> None:

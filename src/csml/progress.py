@@ -32,19 +32,26 @@ class Progress:
     Args:
         description: the current work.
         total: number of steps.
-        done: steps that were done before; they do not count for the estimate of the time left.
+        done: steps that were done before this bar.
+        began: `time.monotonic()` when the work began, by default now; earlier if this bar is one of several for the
+            same steps. The time left follows from all the time since then, also from what happens between the bars.
+        done_then: steps that were done when the work began, by default `done`.
     """
 
-    def __init__(self, description: str, total: int, done: int = 0) -> None:
+    def __init__(
+        self, description: str, total: int, done: int = 0, began: float | None = None, done_then: int | None = None
+    ) -> None:
         self.description, self.total, self.done = description, total, done
+        self.began = time.monotonic() if began is None else began
+        self.done_then = done if done_then is None else done_then
         self._bar: _Bar | None = None
 
     def __enter__(self) -> Self:
         if is_rank_zero():
             if (shell := notebook_shell()) is not None:
-                self._bar = _NotebookBar(shell, self.description, self.total, self.done)
+                self._bar = _NotebookBar(shell, self.description, self.total, self.done, self._left())
             elif in_terminal():
-                self._bar = _TerminalBar(self.description, self.total, self.done)
+                self._bar = _TerminalBar(self.description, self.total, self.done, self._left())
         self._report("")
         return self
 
@@ -52,8 +59,15 @@ class Progress:
         """Count steps as done, and show a note beside the count."""
         self.done += steps
         if self._bar is not None:
-            self._bar.update(self.done, note)
+            self._bar.update(self.done, note, self._left())
         self._report(note)
+
+    def _left(self) -> str:
+        """The time left, if the remaining steps are as fast as those since the work began."""
+        fresh = self.done - self.done_then
+        if fresh <= 0:
+            return "-:--:--"
+        return _clock((time.monotonic() - self.began) / fresh * (self.total - self.done))
 
     def _report(self, note: str) -> None:
         for listener in _listeners:
@@ -85,7 +99,7 @@ def watched(items: Iterable[T], description: str, total: int) -> Iterator[T]:
 
 
 class _Bar(Protocol):
-    def update(self, done: int, note: str) -> None: ...
+    def update(self, done: int, note: str, left: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -93,9 +107,9 @@ class _Bar(Protocol):
 class _TerminalBar:
     """A bar by rich, on standard error."""
 
-    def __init__(self, description: str, total: int, done: int) -> None:
+    def __init__(self, description: str, total: int, done: int, left: str) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
         self.rich = RichProgress(
@@ -104,16 +118,15 @@ class _TerminalBar:
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("left {task.fields[left]}"),
             console=Console(stderr=True),
             transient=True,
         )
-        self.task = self.rich.add_task(description, total=total, completed=done, note="")
+        self.task = self.rich.add_task(description, total=total, completed=done, note="", left=left)
         self.rich.start()
 
-    def update(self, done: int, note: str) -> None:
-        self.rich.update(self.task, completed=done, note=note)
+    def update(self, done: int, note: str, left: str) -> None:
+        self.rich.update(self.task, completed=done, note=note, left=left)
 
     def close(self) -> None:
         self.rich.stop()
@@ -126,12 +139,12 @@ class _NotebookBar:
     """Display handles of the current cell that no bar uses."""
     _cell: ClassVar[int] = -1
 
-    def __init__(self, shell: Any, description: str, total: int, done: int) -> None:
-        self.description, self.total, self.first = description, total, done
+    def __init__(self, shell: Any, description: str, total: int, done: int, left: str) -> None:
+        self.description, self.total = description, total
         self.started = self.shown = time.monotonic()
         if _NotebookBar._cell != shell.execution_count:
             _NotebookBar._cell, _NotebookBar._free = shell.execution_count, []
-        content = self._content(done, "")
+        content = self._content(done, "", left)
         if _NotebookBar._free:
             self.handle = _NotebookBar._free.pop()
             self.handle.update(content, raw=True)
@@ -141,21 +154,19 @@ class _NotebookBar:
             self.handle = DisplayHandle()
             self.handle.display(content, raw=True)
 
-    def update(self, done: int, note: str) -> None:
+    def update(self, done: int, note: str, left: str) -> None:
         now = time.monotonic()
         if now - self.shown >= _SECONDS_BETWEEN_UPDATES:
             self.shown = now
-            self.handle.update(self._content(done, note), raw=True)
+            self.handle.update(self._content(done, note, left), raw=True)
 
     def close(self) -> None:
         self.handle.update({"text/html": "", "text/plain": ""}, raw=True)
         _NotebookBar._free.append(self.handle)
 
-    def _content(self, done: int, note: str) -> dict[str, str]:
-        passed = time.monotonic() - self.started
-        fresh = done - self.first
-        left = _clock(passed / fresh * (self.total - done)) if fresh else "-:--:--"
-        text = "  ".join(filter(None, [f"{done}/{self.total}", note, _clock(passed), "left", left]))
+    def _content(self, done: int, note: str, left: str) -> dict[str, str]:
+        passed = _clock(time.monotonic() - self.started)
+        text = "  ".join(filter(None, [f"{done}/{self.total}", note, passed, "left", left]))
         bar = f'<progress value="{done}" max="{max(1, self.total)}" style="width: 16em"></progress>'
         html = f"<div>{escape(self.description)} {bar} {escape(text)}</div>"
         return {"text/html": html, "text/plain": f"{self.description}  {text}"}

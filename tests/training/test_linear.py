@@ -20,6 +20,8 @@ from csml.data.images import BoxMaker
 from csml.data.loading import fabric_for
 from csml.errors import CsmlError
 from csml.models import build_backbone
+from csml.progress import Progress
+from csml.runs.checkpoint import remove_checkpoints
 from csml.runs.directory import probe_directory
 from csml.runs.metrics import read_metrics
 from csml.training.linear import LinearProbe, fit_probe
@@ -123,15 +125,40 @@ def test_it_resumes_exactly(tmp_path: Path, augment: bool, monkeypatch: pytest.M
     assert untimed(whole.run.metrics) == untimed(again.run.metrics)
 
 
-def test_it_refuses_to_resume_what_belongs_to_other_settings_or_is_not_there(tmp_path: Path) -> None:
+def test_it_refuses_to_resume_what_belongs_to_other_settings(tmp_path: Path) -> None:
     first = probe(tmp_path, augment=False)
-    with pytest.raises(CsmlError, match="no checkpoint to resume from"):
-        fit_probe(first, resume=True)
     loop_of(first).save()
     with pytest.raises(CsmlError, match="other weights or settings"):
         fit_probe(probe(tmp_path, augment=True), resume=True)
     assert len(list(first.run.checkpoints.glob("*.pt"))) == 1
     fit_probe(probe(tmp_path, augment=True, epochs=1), resume=None)  # starts anew
+
+
+def test_without_a_checkpoint_it_starts_from_its_beginning_only_if_nothing_was_completed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = fit_probe(probe(tmp_path / "whole", augment=False))
+    first = probe(tmp_path / "first", augment=False)
+    with caplog.at_level("INFO", logger="csml"):
+        assert fit_probe(first, resume=True) == result
+    assert "no checkpoint yet: the run starts from its beginning" in caplog.text
+    assert untimed(first.run.metrics) == untimed(probe_directory(tmp_path / "whole" / "linear.json").metrics)
+    remove_checkpoints(first.run.checkpoints)
+    with pytest.raises(CsmlError, match="no checkpoint to resume from"):
+        fit_probe(first, resume=True)
+    assert len(untimed(first.run.metrics)) == first.config.epochs
+
+
+def test_the_time_left_follows_from_all_the_time_since_this_process_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = loop_of(probe(tmp_path, augment=False, epochs=4))
+    cut.epoch = 2  # as after resuming
+    bars: list[Progress] = []
+    monkeypatch.setattr("csml.training.loop.Progress", lambda *a, **k: bars.append(Progress(*a, **k)) or bars[-1])
+    cut.fit()
+    assert len(bars) == 2 and bars[0].began == bars[1].began
+    assert [bar.done_then for bar in bars] == [2 * cut.task.timetable.per_epoch] * 2
 
 
 def test_the_command_writes_its_result_into_the_run(small_run: Path) -> None:

@@ -57,6 +57,21 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_two_processes_killed_before_their_first_checkpoint_start_from_their_beginning(
+    tmp_path: Path, two: Path
+) -> None:
+    out = tmp_path / "run"
+    process = Started("pretrain", *SAME, *OFTEN, "--hardware.devices", "2", "--out", str(out))
+    process.wait_for(out / "config.yaml")
+    process.kill()
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    (out / "metrics.jsonl").unlink(missing_ok=True)
+    resumed = csml("pretrain", "--resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert "no checkpoint yet: the run starts from its beginning" in (out / "log.txt").read_text()
+    assert (out / "backbone.safetensors").read_bytes() == (two / "backbone.safetensors").read_bytes()
+
+
 def assert_close(run: Path, other: Path) -> None:
     """As close as float32 allows after an epoch of five steps."""
     ours, theirs = (load_checkpoint(root / "checkpoints" / AFTER_ONE_EPOCH)["method"] for root in (run, other))

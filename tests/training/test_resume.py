@@ -14,6 +14,7 @@ from conftest import SMALL_RUN, assert_same, csml, noise_photos, untimed
 from csml.data.synthetic import synthetic
 from csml.runs.checkpoint import load_checkpoint, newest_checkpoint
 from csml.runs.directory import RunDirectory
+from csml.runs.metadata import read_metadata
 from csml.runs.metrics import read_metrics
 from csml.search.omega import purity
 from started import Started
@@ -54,6 +55,23 @@ def test_sigkill_in_the_middle_of_an_epoch_changes_nothing(tmp_path: Path, undis
     resumed = csml("pretrain", "--resume", str(out))
     assert resumed.returncode == 0, resumed.stderr
     assert_runs_equal(out, undisturbed)
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "run.json"])
+def test_a_run_killed_before_its_first_checkpoint_starts_from_its_beginning(
+    tmp_path: Path, undisturbed: Path, file: str
+) -> None:
+    out = tmp_path / "run"
+    process = start(out)
+    process.wait_for(out / file)
+    process.kill()
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)  # on a fast machine there may be one
+    (out / "metrics.jsonl").unlink(missing_ok=True)
+    resumed = csml("pretrain", "--resume", str(out))
+    assert resumed.returncode == 0, resumed.stderr
+    assert "no checkpoint yet: the run starts from its beginning" in resumed.stderr
+    assert_runs_equal(out, undisturbed)
+    assert read_metadata(out)["images"] == read_metadata(undisturbed)["images"]
 
 
 ONLINE = ["--neighbors.features", "online"]

@@ -1,15 +1,19 @@
 """Every kind of network in every format that can hold it, loaded by the lines that the export returns."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torchvision
+from PIL import Image
 
+import csml
 from csml import load_backbone
 from csml.api.exporting import export
 from csml.config import TORCHVISION, BackboneConfig, ImagesConfig
@@ -17,6 +21,7 @@ from csml.errors import CsmlError
 from csml.models import build_backbone
 from csml.models.backbones import normalization
 from csml.models.classifier import Classifier
+from csml.synthetic import draw_scene
 from csml.weights import save_backbone, save_classifier, weight_facts
 from csml.weights.export import FORMATS, formats_of
 
@@ -50,6 +55,11 @@ def title(value: object) -> str:
     return f"{value.backbone}{'-small' * value.small_images}" if isinstance(value, BackboneConfig) else str(value)
 
 
+def without_load(how: str) -> str:
+    """The lines of an export, with the definition of `load` left to the caller."""
+    return re.sub(r"def load.*?(?=\nimages)", "", how, flags=re.DOTALL)
+
+
 @pytest.mark.parametrize("network", NETWORKS, ids=title)
 def test_the_lines_that_an_export_returns_load_what_computes_the_same(network: BackboneConfig, tmp_path: Path) -> None:
     expected = saved(tmp_path, network)
@@ -58,9 +68,9 @@ def test_the_lines_that_an_export_returns_load_what_computes_the_same(network: B
             continue
         path, how = export(tmp_path, to)
         assert ":" not in path.name
-        scope = {"images": IMAGES.numpy()}
+        scope = {"load": lambda path: IMAGES.numpy()}
         before = list(sys.path)
-        exec(how, scope)
+        exec(without_load(how), scope)
         sys.path[:] = before
         sys.modules.pop("network", None)
         if to == "onnx":
@@ -157,12 +167,39 @@ def test_a_classifier_as_onnx_has_the_names_of_its_classes(tmp_path: Path) -> No
     with pytest.raises(CsmlError, match="onnx only"):
         export(tmp_path, "safetensors", part="classifier")
     path, how = export(tmp_path, "onnx", part="classifier")
-    scope = {"images": np.random.default_rng(0).random((2, 3, 32, 32), dtype=np.float32)}
-    exec(how, scope)
+    pixels = np.random.default_rng(0).random((2, 3, 32, 32), dtype=np.float32)
+    scope: dict[str, Any] = {"load": lambda path: pixels}
+    exec(without_load(how), scope)
     with torch.no_grad():
-        expected = classifier(torch.from_numpy(scope["images"]))
+        expected = classifier(torch.from_numpy(pixels))
     np.testing.assert_allclose(scope["logits"], expected, atol=1e-5)
     assert scope["classes"] == ["ant", "bee", "cat"]
     known = onnxruntime.InferenceSession(str(path)).get_modelmeta().custom_metadata_map
     assert json.loads(known["size"]) == 32
     assert json.loads(known["std"]) == [0.229, 0.224, 0.225]
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_the_lines_of_a_classifier_read_photos_and_find_what_predict_finds(tmp_path: Path, channels: int) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    images = ImagesConfig(size=32, eval_size=48, eval_crop=0.8, channels=channels)
+    classifier = Classifier(build_backbone("nano", channels=channels), 3).eval()
+    torch.nn.init.normal_(classifier.fc.weight, std=1.0)  # so that the probabilities differ from photo to photo
+    network, weights = BackboneConfig("nano"), tmp_path / "classifier.safetensors"
+    save_classifier(weights, classifier, network, images, ("ant", "bee", "cat"))
+    photos = [tmp_path / f"{number}.jpg" for number in range(4)]
+    for number, (photo, size) in enumerate(zip(photos, [(90, 70), (64, 131), (48, 48), (40, 51)], strict=True)):
+        drawn = Image.fromarray(draw_scene(160, np.array([number]), np.random.default_rng(number)).image)
+        turned = Image.Exif()
+        turned[0x0112] = 6 if number == 1 else 1  # the second lies on its side, as a telephone stores it
+        drawn.resize(size).save(photo, quality=95, exif=turned)
+    how = export(weights, "onnx", part="classifier").how
+    assert "\nimport csml" not in how and "torch" not in how
+    scope: dict[str, Any] = {}
+    exec(how.replace('["IMAGE.jpg"]', repr(list(map(str, photos)))), scope)
+    predicted = csml.predict(weights, photos, **{"hardware.precision": "32-true"})
+    assert [scope["classes"][label] for label in scope["shares"].argmax(axis=1)] == predicted.labels
+    np.testing.assert_allclose(scope["shares"].max(axis=1), predicted.probabilities, atol=0.02)
+    assert np.ptp(scope["shares"], axis=0).max() > 0.1, "a test with equal probabilities shows nothing"

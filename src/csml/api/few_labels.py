@@ -79,7 +79,8 @@ def learn_few_labels(session: Session, config: FinetuneConfig, labeled: LabeledD
     fabric, run = device_for(labeled.train, config), session.run
     known = _read(labeled.train, config, fabric)
     known = replace(known, others=_others(labeled, config, fabric, len(known.labels)))
-    if not session.resumed and session.world.is_rank_zero:
+    recorded = session.resumed and run.facts.exists()  # not if it was interrupted before
+    if not recorded and session.world.is_rank_zero:
         facts = {"images": len(labeled.train), "fingerprint": labeled.train.fingerprint(), "device": str(fabric.device)}
         write_metadata(run, session.verb, facts | hardware_record(config, fabric))
     tried = _cross_validate(session, config, known)

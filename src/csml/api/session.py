@@ -138,9 +138,8 @@ def hardware_record(config: RunConfig, fabric: Fabric) -> dict[str, Any]:
 def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> None:
     """Train a task from the start, or from the newest checkpoint of a resumed run."""
     loop = TrainingLoop(task, config, session.run, fabric)
-    if session.resumed:
-        loop.resume()
-    elif session.world.is_rank_zero:
+    continued = session.resumed and loop.resume()
+    if not continued and session.world.is_rank_zero:
         known = {"images": len(task.images), "fingerprint": task.fingerprint, "device": str(fabric.device)}
         known |= hardware_record(config, fabric)
         write_metadata(session.run, session.verb, known)

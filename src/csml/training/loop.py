@@ -23,7 +23,7 @@ from csml.runs.checkpoint import load_checkpoint, load_newest, newest_checkpoint
 from csml.runs.directory import RunDirectory
 from csml.runs.interruption import Interrupted, StopSignals
 from csml.runs.loggers import Logger, open_loggers
-from csml.runs.metrics import EpochMeans
+from csml.runs.metrics import EpochMeans, read_metrics
 from csml.training.task import Batch, LoopConfig, Outcome, Task
 
 log = logging.getLogger("csml")
@@ -58,12 +58,15 @@ class TrainingLoop:
         self.means = EpochMeans()
         self.seconds, self.waited = 0.0, 0.0
         """time spent in the current epoch, and the share of it spent waiting for data"""
+        self.began, self.done_then = time.monotonic(), 0
+        """when this process began to train, and the steps that were done then"""
         self._outcomes: list[Outcome] = []
         """outcomes of the pieces of the current batch"""
 
     def fit(self) -> dict[str, Any]:
         """Train until all epochs are done; returns the last record of metrics."""
         record: dict[str, Any] = {}
+        self.began, self.done_then = time.monotonic(), self._steps_done()
         with StopSignals("this step") as signals, self._logger() as logger, self.threads:
             while not self.is_done():
                 self.task.before_epoch(self.epoch)
@@ -78,9 +81,10 @@ class TrainingLoop:
     def train_epoch(self, signals: StopSignals) -> None:
         """Train the remaining steps of the current epoch; between steps, save checkpoints and stop on signals."""
         saved = requested = time.monotonic()
-        # The bar counts the steps of the whole run, so that "left" is the remaining time of the run.
+        # The bar counts the steps of the whole run and the time between epochs, so that "left" is that of the run.
         title = self.where().partition(", step")[0]  # the bar counts the steps itself
-        with Progress(title, total=self.task.timetable.steps, done=self._steps_done()) as bar:
+        steps, done = self.task.timetable.steps, self._steps_done()
+        with Progress(title, steps, done, began=self.began, done_then=self.done_then) as bar:
             for batch in self.task.batches(self.epoch, self.step):
                 arrived = time.monotonic()
                 self.task.failures.add(batch.failed)
@@ -229,21 +233,30 @@ class TrainingLoop:
             save_checkpoint(self.run.checkpoints, state, self.epoch, self.step, keep=keep)
         self.world.barrier()
 
-    def resume(self) -> None:
-        """Continue from the newest checkpoint that is not damaged."""
+    def resume(self) -> bool:
+        """Continue from the newest checkpoint that is not damaged; returns whether there is one.
+
+        A run that was interrupted before its first checkpoint has lost nothing, so it starts from its beginning.
+        """
         found: dict[Path, dict[str, Any]] = {}
 
-        def newest() -> Path:
+        def newest() -> Path | None:
             newest = load_newest(self.run.checkpoints)
             if newest is None:
-                raise CsmlError(f"{self.run.root} has no checkpoint to resume from; start again without resuming")
+                if read_metrics(self.run.metrics):  # epochs were completed, and their checkpoints are gone
+                    raise CsmlError(f"{self.run.root} has no checkpoint to resume from; start again without resuming")
+                return None
             found[newest[0]] = newest[1]
             return newest[0]
 
         path = self.world.broadcast(newest)  # on a network disk, other processes may see an older state
+        if path is None:
+            log.info("no checkpoint yet: the run starts from its beginning")
+            return False
         self.load_state_dict(found[path] if path in found else load_checkpoint(path))
         self.world.barrier()  # no process may remove checkpoints before all have read them
         log.info("resumed from %s", path)
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         network = self.task.network

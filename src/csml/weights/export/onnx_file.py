@@ -37,18 +37,39 @@ def to_onnx(net: nn.Module, network: BackboneConfig, facts: dict[str, Any], path
     program.model.metadata_props.update({key: json.dumps(value) for key, value in known.items()})
     with atomic_write(path) as temporary:
         program.save(str(temporary), external_data=False)
-    side = round(size / facts.get("eval_crop", 0.875))
     names = "" if classes is None else 'classes = json.loads(net.get_modelmeta().custom_metadata_map["classes"])\n'
     return (
-        f"import {'json, ' if names else ''}onnxruntime\n"
+        f"import {'json, ' if names else ''}numpy, onnxruntime\n"
+        "from PIL import Image, ImageOps\n"
         f"net = onnxruntime.InferenceSession({str(path)!r})\n"
         f"{names}"
-        f"# resize the shorter side of a photo to {side} pixels (bilinear), cut out the middle {size} × {size}\n"
-        f"# images: (B, {len(mean)}, {size}, {size}) float32{' RGB' if len(mean) == 3 else ''} in [0, 1], "
-        f"minus {_shown(mean)}, over {_shown(std)}\n"
+        f"{_load_lines(size, facts.get('eval_crop', 0.875), mean, std)}"
         f'{output} = net.run(None, {{"images": images}})[0]  # {shape}'
-        f"{'' if classes is None else '; softmax makes probabilities of them'}"
+        f"{'' if classes is None else _SOFTMAX}"
     )
+
+
+_SOFTMAX = """
+shares = numpy.exp(logits - logits.max(axis=1, keepdims=True))
+shares /= shares.sum(axis=1, keepdims=True)  # probabilities, in the order of classes"""
+
+
+def _load_lines(size: int, crop: float, mean: tuple[float, ...], std: tuple[float, ...]) -> str:
+    """Lines that define `load` and `images`: the pixels that csml itself would give the network."""
+    wanted = f"(B, {len(mean)}, {size}, {size}) float32"
+    if len(mean) not in (1, 3):  # Pillow does not read such files
+        return f"# images: {wanted} in [0, 1], minus {_shown(mean)}, over {_shown(std)}\n"
+    mode, axis = ("RGB", "") if len(mean) == 3 else ("L", "[:, :, None]")
+    return f"""def load(path):
+    photo = ImageOps.exif_transpose(Image.open(path)).convert("{mode}")
+    side = round(min(photo.size) * {crop})  # the middle of the photo
+    left, top = (photo.width - side) // 2, (photo.height - side) // 2
+    middle = photo.crop((left, top, left + side, top + side)).resize(({size}, {size}), Image.Resampling.BILINEAR)
+    pixels = numpy.asarray(middle, dtype="float32"){axis} / 255
+    pixels = (pixels - numpy.float32({list(mean)})) / numpy.float32({list(std)})
+    return pixels.transpose(2, 0, 1)[None]  # (1, {len(mean)}, {size}, {size})
+images = numpy.concatenate([load(path) for path in ["IMAGE.jpg"]])  # {wanted}
+"""
 
 
 def _shown(values: tuple[float, ...]) -> str:
