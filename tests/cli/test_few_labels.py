@@ -271,7 +271,7 @@ def test_neighbors_of_an_image_are_found_in_a_saved_index(small_run: Path, thous
     assert len(lines) == 5
     assert str(query) not in [line.split()[1] for line in lines]
     assert float(lines[0].split()[0]) >= float(lines[-1].split()[0])
-    assert "saved in" in first.stderr
+    assert "saved in" in first.stderr and f"written to {tmp_path / 'sheet.png'}" in first.stderr
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 6 * 56
     again = csml(*words)

@@ -148,6 +148,7 @@ def test_resuming_a_finished_run_changes_nothing(undisturbed: Path) -> None:
     before = (undisturbed / "metrics.jsonl").read_text()
     done = csml("pretrain", "--resume", str(undisturbed))
     assert done.returncode == 0, done.stderr
+    assert "were trained before" in done.stderr
     assert (undisturbed / "metrics.jsonl").read_text() == before
 
 

@@ -141,4 +141,5 @@ def _typical_side(images: Images) -> int:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{max(1, round(seconds / 60))} minutes"
+    minutes = max(1, round(seconds / 60))
+    return f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{minutes} minute{'s' * (minutes > 1)}"

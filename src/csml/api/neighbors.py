@@ -1,5 +1,6 @@
 """`csml.neighbors`: the images of a folder that are most similar to given ones."""
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from csml.runs.run_of_weights import directory_of
 from csml.sheets.contact_sheet import sheet as draw_sheet
 from csml.sheets.saving import save_sheet, sheet_file
 from csml.weights import load_backbone
+
+log = logging.getLogger("csml")
 
 
 class Neighbor(NamedTuple):
@@ -87,6 +90,7 @@ def neighbors(
     if sheet is not None:
         rows = [[query_images.read(query), *(images.read(id) for id, _ in row)] for query, row in enumerate(nearest)]
         save_sheet(draw_sheet(rows), sheet)
+        log.info("written to %s", sheet)
     return {
         query_images.name(query): [Neighbor(path_from_here(images, id), value) for id, value in row]
         for query, row in enumerate(nearest)

@@ -139,6 +139,8 @@ def train(session: Session, task: Task, config: RunConfig, fabric: Fabric) -> No
     """Train a task from the start, or from the newest checkpoint of a resumed run."""
     loop = TrainingLoop(task, config, session.run, fabric)
     continued = session.resumed and loop.resume()
+    if loop.is_done():
+        log.info("all epochs of %s were trained before", session.run.root)
     if not continued and session.world.is_rank_zero:
         known = {"images": len(task.images), "fingerprint": task.fingerprint, "device": str(fabric.device)}
         known |= hardware_record(config, fabric)
