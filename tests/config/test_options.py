@@ -135,7 +135,7 @@ def test_lists_of_names_may_be_a_single_name() -> None:
         (PRETRAIN, ["--images", "5"], "images: a section; give one of its settings, such as --images.size"),
         (PRETRAIN, ["--epochs"], "epochs: expected a whole number after --epochs"),
         (PRETRAIN, ["--epochs", "--seed", "1"], "epochs: expected a whole number after --epochs"),
-        (PRETRAIN, ["folder"], "unexpected argument folder; usage: csml pretrain"),
+        (PRETRAIN, ["folder"], "unexpected argument folder; did you mean --data folder?"),
         (PRETRAIN, ["--overwrite=maybe"], "overwrite: expected true or false, got maybe"),
         (PRETRAIN, ["--config="], "config: expected text, got ''"),
         (NEIGHBORS, [], "weights: missing; usage: csml neighbors WEIGHTS IMAGE …"),
