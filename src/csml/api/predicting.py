@@ -145,8 +145,8 @@ def run_predict(weights: str, sources: list[str], config: PredictConfig, keep: b
     counted = failed = unfamiliar = objects = 0
     probability = 0.0
     kept: list[Row] = []
-    something = bool(videos) or any(len(part) for part in images)  # else no table that would have to be deleted
-    writes = config.output is not None and something and join_world(config.hardware).is_rank_zero
+    has_images = bool(videos) or any(len(part) for part in images)  # else no table that would have to be deleted
+    writes = config.output is not None and has_images and join_world(config.hardware).is_rank_zero
     with open_table(str(config.output), columns) if writes else contextlib.nullcontext(discard) as write:
         for path, rows in _all_rows(images, videos, rows_of, finder):
             listed: list[Row] = [{"error": "cannot be read"}] if rows is None else rows or [{}]
